@@ -13,6 +13,7 @@ use pagewire_wire::Opcode;
 use parking_lot::Mutex;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ const OVERTAKERS: u64 = 8;
 /// Nanoseconds that a reordered packet waits for others to overtake it.
 const OVERTAKE_TIME: u64 = 500_000;
 
-/// Which faults, and how often: for tests that make a fabric themselves. Programs get theirs by rules ([`PacketRules`]).
+/// Which faults, and how often: for tests that make a fabric themselves. Programs get theirs by rules ([`PacketRules`]), but for a delay
+/// ([`NetworkDelay`]).
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct FaultPlan {
     /// Probability that a packet is lost, and so on.
@@ -107,6 +109,8 @@ counters! {
         late_nanoseconds,
         /// Packets that left sooner than they should have, because too many were held.
         released_early,
+        /// Packets that were lost, as their connection was full when their time came.
+        without_room,
     }
 }
 
@@ -149,7 +153,7 @@ struct InjectorState {
     /// RESUMEs among them.
     resumes: u64,
     /// In the order in which they were sent.
-    held: Vec<HeldPacket>,
+    held: VecDeque<HeldPacket>,
     /// Those among them that others are to overtake.
     reordered: usize,
 }
@@ -241,7 +245,7 @@ impl FaultInjector {
     pub fn new(plan: FaultPlan, rules: Option<Arc<dyn PacketRules>>) -> Self {
         let random = Pcg64::seed_from_u64(plan.seed);
         let state =
-            Mutex::new(InjectorState { random, count: 0, resumes: 0, held: Vec::new(), reordered: 0 });
+            Mutex::new(InjectorState { random, count: 0, resumes: 0, held: VecDeque::new(), reordered: 0 });
         let is_active = !plan.is_empty() || rules.is_some();
         let next_due = AtomicU64::new(u64::MAX);
         FaultInjector { plan, rules, is_active, state, next_due, counters: FaultCounters::default() }
@@ -276,7 +280,9 @@ impl FaultInjector {
                 // Held until they have left: else packets that another thread takes later could overtake them.
                 let mut state = self.state.lock();
                 let leaving = self.decide(&mut state, batch.packets, now());
-                send(network, leaving);
+                let has_order = !state.held.is_empty() || !self.plan.delay.is_zero();
+                let _ordered = has_order.then_some(state);
+                self.send(network, leaving);
             }
         }
     }
@@ -348,13 +354,14 @@ impl FaultInjector {
     fn hold(&self, state: &mut InjectorState, held: HeldPacket, leaving: &mut Vec<RecordedPacket>) {
         if state.held.len() >= DELAYED_PACKETS {
             self.counters.released_early.add(1);
-            let oldest = state.held.remove(0);
-            state.reordered -= usize::from(oldest.after.is_some());
-            leaving.push(oldest.packet);
+            if let Some(oldest) = state.held.pop_front() {
+                state.reordered -= usize::from(oldest.after.is_some());
+                leaving.push(oldest.packet);
+            }
         }
-        self.next_due.fetch_min(held.due, Ordering::Relaxed);
+        self.next_due.fetch_min(held.due, Ordering::SeqCst);
         state.reordered += usize::from(held.after.is_some());
-        state.held.push(held);
+        state.held.push_back(held);
     }
 
     /// Takes the held packets whose time has come, in the order in which they were sent.
@@ -364,12 +371,12 @@ impl FaultInjector {
         if self.next_due() > now && state.reordered == 0 {
             return;
         }
-        let (due, kept): (Vec<HeldPacket>, Vec<HeldPacket>) =
+        let (due, kept): (VecDeque<HeldPacket>, VecDeque<HeldPacket>) =
             std::mem::take(&mut state.held).into_iter().partition(is_due);
         state.reordered = kept.iter().filter(|held| held.after.is_some()).count();
         state.held = kept;
         let next = state.held.iter().map(|held| held.due).min().unwrap_or(u64::MAX);
-        self.next_due.store(next, Ordering::Relaxed);
+        self.next_due.store(next, Ordering::SeqCst);
         self.counters.late_nanoseconds.add(due.iter().map(|held| now.saturating_sub(held.due)).sum());
         leaving.extend(due.into_iter().map(|held| held.packet));
     }
@@ -398,8 +405,26 @@ impl FaultInjector {
             let mut state = self.state.lock();
             let mut leaving = Vec::new();
             self.take_due(&mut state, now, &mut leaving);
-            send(network, leaving);
+            self.send(network, leaving);
         }
+    }
+
+    fn send(&self, network: &Network, packets: Vec<RecordedPacket>) {
+        if packets.is_empty() {
+            return;
+        }
+        let mut batch = network.batch();
+        for packet in packets {
+            if lay(&mut batch, &packet) {
+                continue;
+            }
+            // A full batch leaves. A fresh one takes any packet, unless that is for a connection that is full.
+            network.flush(std::mem::replace(&mut batch, network.batch()));
+            if !lay(&mut batch, &packet) {
+                self.counters.without_room.add(1);
+            }
+        }
+        network.flush(batch);
     }
 
     /// Until when the thread that sends held packets may sleep; `u64::MAX`: for as long as it likes. Shortly before the first is due the thread
@@ -419,29 +444,18 @@ impl FaultInjector {
     /// When [`send_due`](Self::send_due) has something to send again; `u64::MAX`: not by itself.
     #[inline]
     pub fn next_due(&self) -> u64 {
-        self.next_due.load(Ordering::Relaxed)
+        self.next_due.load(Ordering::SeqCst)
     }
 }
 
-fn send(network: &Network, packets: Vec<RecordedPacket>) {
-    if packets.is_empty() {
-        return;
+/// Lays a packet into a batch. False: that has no room.
+fn lay(batch: &mut HostBatch, packet: &RecordedPacket) -> bool {
+    let Some(room) = batch.packet(&packet.route, packet.bytes.len()) else { return false };
+    room.copy_from_slice(&packet.bytes);
+    if let Some(bit) = packet.damage {
+        batch.damage(bit);
     }
-    let mut batch = network.batch();
-    for packet in packets {
-        // A full batch leaves; a fresh one takes any packet.
-        for _ in 0..2 {
-            if let Some(room) = batch.packet(&packet.route, packet.bytes.len()) {
-                room.copy_from_slice(&packet.bytes);
-                if let Some(bit) = packet.damage {
-                    batch.damage(bit);
-                }
-                break;
-            }
-            network.flush(std::mem::replace(&mut batch, network.batch()));
-        }
-    }
-    network.flush(batch);
+    true
 }
 
 fn unit(random: &mut Pcg64) -> f64 {

@@ -594,7 +594,12 @@ impl Fabric for HostFabric {
     }
 
     fn flush(&self, batch: FaultBatch) {
+        let due = self.faults.next_due();
         self.faults.flush(&self.network, batch, || self.now());
+        // Who sleeps knows nothing of a packet that is held from now on.
+        if self.faults.next_due() < due && self.sleepers.load(Ordering::SeqCst) > 0 {
+            ring(&self.kick);
+        }
     }
 
     fn receive(&self, limit: usize, each: &mut dyn FnMut(&[ReceivedDatagram<'_>])) -> usize {
@@ -652,7 +657,7 @@ impl Fabric for HostFabric {
             return;
         }
         let network_due = self.network_due.load(Ordering::Relaxed);
-        let deadline = deadline.unwrap_or(u64::MAX).min(network_due).min(self.faults.awake_from());
+        let deadline = deadline.unwrap_or(u64::MAX).min(network_due);
         let mut left = (deadline != u64::MAX).then(|| deadline.saturating_sub(self.now()));
         if self.handshakes.load(Ordering::Relaxed) {
             left = Some(left.unwrap_or(u64::MAX).min(RETRY_TIME));
@@ -667,11 +672,15 @@ impl Fabric for HostFabric {
         if self.network.has_left() {
             left = Some(0);
         }
+        let awake_from = self.faults.awake_from();
+        if awake_from != u64::MAX {
+            left = Some(left.unwrap_or(u64::MAX).min(awake_from.saturating_sub(self.now())));
+        }
         let mut timeout = left.map(|left| Timespec {
             tv_sec: (left / 1_000_000_000) as _,
             tv_nsec: (left % 1_000_000_000) as _,
         });
-        if self.faults.next_due() != u64::MAX {
+        if awake_from != u64::MAX {
             // Its clock is finer: epoll_pwait(2) sleeps for whole milliseconds.
             let _ = poll(&mut [PollFd::new(&self.sleep, PollFlags::IN)], timeout.as_ref());
             timeout = Some(Timespec::default());

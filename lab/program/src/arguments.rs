@@ -186,7 +186,7 @@ pub struct ReproduceArguments {
         value_parser = clap::value_parser!(u64).range(2..=64))]
     pub processes: Vec<u64>,
     /// The hash table of active's figures 7a and 7b over a network that is longer on purpose, in place of all other figures: microseconds by which each
-    /// packet leaves later, several: 0,5,20,50,100. The path is udp or tcp
+    /// packet leaves later, at most 10000, several: 0,5,20,50,100. The path is udp or tcp, and of --processes the first counts
     #[arg(long, requires = "live", value_name = "US", value_delimiter = ',',
         value_parser = clap::value_parser!(u64).range(..=10_000))]
     pub delay: Vec<u64>,

@@ -71,11 +71,14 @@ pub fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
     figures.retain(|figure| chosen(figure.place));
     let live = if arguments.live {
         let places: Vec<Place> = known(&claims, &figures).into_iter().collect();
+        let mut delays = arguments.delay.clone();
+        delays.sort_unstable();
+        delays.dedup();
         let conditions = Conditions {
             path: arguments.path.unwrap_or(PathChoice::Udp),
             processes: &arguments.processes,
             rounds: arguments.rounds,
-            delays: &arguments.delay,
+            delays: &delays,
         };
         Some(Live::measure(paper, &places, conditions)?)
     } else {
@@ -214,8 +217,8 @@ fn compare(out: &mut impl Write, figure: &Figure, comparison: &Comparison) -> Re
         table.write(out, "  ")?;
     }
     writeln!(out)?;
-    for verdict in comparison.verdicts() {
-        writeln!(out, "  {verdict}")?;
+    for conclusion in comparison.conclusions() {
+        writeln!(out, "  {conclusion}")?;
     }
     Ok(())
 }

@@ -27,8 +27,8 @@ const NO_LOCKS: [&str; 2] = ["prlimit", "--memlock=0:0"];
 pub const INTERFACE: &str = "pw0";
 
 /// Mounts /sys for a network namespace, waits until a device (`$0`) is up, and runs a program. The kernel looks at new devices once a second, so
-/// until then UCX would take none but the loopback device. One that never comes up is the program's to tell of, after 5 s.
-const WITH_DEVICES: &str = r#"mount -t sysfs sysfs /sys || exit 1
+/// until then UCX would take none but the loopback device. After 500 tries the program starts anyway.
+const DEVICE_SCRIPT: &str = r#"mount -t sysfs sysfs /sys || exit 1
 tries=0
 until [ "$(cat "/sys/class/net/$0/operstate")" = up ] || [ $tries -eq 500 ]; do
     sleep 0.01
@@ -170,7 +170,7 @@ impl Host {
     pub fn command_with_devices(&self, program: impl AsRef<OsStr>) -> Command {
         let mut words = self.enter.clone();
         if self.holder.is_some() {
-            words.extend(["unshare", "--mount", "sh", "-c", WITH_DEVICES, INTERFACE].map(OsString::from));
+            words.extend(["unshare", "--mount", "sh", "-c", DEVICE_SCRIPT, INTERFACE].map(OsString::from));
         }
         self.unprivileged(words, Some(NO_LOCKS), program.as_ref())
     }

@@ -24,8 +24,8 @@ const ARMED_GRACE: u64 = 500_000;
 /// that there are fewer looks, none with an interrupt of its own. That a peer may have to repeat something is the price: once, where a
 /// program that has polled without a pause for so long does something else. The next rest is short again.
 const LONG_REST: (u64, NonZeroU64) = (NETWORK_GRACE, NonZeroU64::new(4_000_000).unwrap());
-/// Nanoseconds after which the NIC thread sends a packet that the fabric held back and that the program has not sent.
-const HELD_TOO_LONG: u64 = 100_000;
+/// Nanoseconds behind its time after which the NIC thread sends a packet that the fabric held back, and that the program has not sent.
+const HELD_GRACE: u64 = 100_000;
 /// A program polls continuously if so many nanoseconds at most lie between a poll and the next one, on average. Where the network
 /// is in use more is asked of it, see [`PollWatch::look`].
 const POLL_INTERVAL: u64 = 2_000;
@@ -97,7 +97,7 @@ impl<F: Fabric> Nic<F> {
     pub(crate) fn may_skip_round(&self) -> bool {
         // Lost counts of two threads at once do no harm.
         let left = self.workers.polls_to_round.load(Ordering::Relaxed);
-        if left == 0 || self.services.ready.urgency().is_some() || self.has_held_too_long() {
+        if left == 0 || self.services.ready.urgency().is_some() || self.has_due_packet() {
             return false;
         }
         self.recheck_sleepers();
@@ -107,7 +107,7 @@ impl<F: Fabric> Nic<F> {
     }
 
     /// Whether the fabric is to send a packet that it held back on purpose.
-    fn has_held_too_long(&self) -> bool {
+    fn has_due_packet(&self) -> bool {
         let until = self.fabric().held_until();
         until != u64::MAX && until <= self.fabric().now()
     }
@@ -204,8 +204,10 @@ impl<F: Fabric> Nic<F> {
     /// For how long the NIC thread may leave packets that the fabric holds back to the program, which sends them when it polls or posts.
     fn rest_before_held(&self) -> Duration {
         match self.fabric().held_until() {
+            // One may be held at any time.
+            u64::MAX if self.fabric().timer_slack().is_some() => Duration::from_nanos(HELD_GRACE),
             u64::MAX => Duration::MAX,
-            until => Duration::from_nanos(until.saturating_sub(self.fabric().now()) + HELD_TOO_LONG),
+            until => Duration::from_nanos(until.saturating_sub(self.fabric().now()) + HELD_GRACE),
         }
     }
 

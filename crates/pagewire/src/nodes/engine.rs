@@ -42,7 +42,7 @@ pub(crate) fn engine() -> Result<Arc<Nic<Host>>> {
     }
     let tls = tls()?;
     let path = path()?;
-    let faults = delayed(path)?;
+    let faults = read_delay(path)?;
     let options = Options { path, is_encrypted: tls.is_some(), ..Options::default() };
     // What the engine touches for nodes is theirs: buffers of operations and memory of regions, which no program takes away. So it need not
     // be asked each time whether faults are mended.
@@ -217,7 +217,7 @@ fn path() -> Result<PathChoice> {
     }
 }
 
-fn delayed(path: PathChoice) -> Result<FaultPlan> {
+fn read_delay(path: PathChoice) -> Result<FaultPlan> {
     let text = std::env::var_os(DELAY_VARIABLE).filter(|value| !value.is_empty());
     delay(text.as_ref().map(|text| text.to_string_lossy()).as_deref(), path)
         .map_err(|why| Error::Environment { variable: DELAY_VARIABLE, why })

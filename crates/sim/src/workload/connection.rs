@@ -87,6 +87,8 @@ pub struct ExpectedMessage {
     pub write: bool,
     /// It asks for the end of a region, which is refused.
     pub invalidates: bool,
+    /// The shared receive queue of its receiver, where that has several.
+    pub queue: usize,
 }
 
 /// One end.

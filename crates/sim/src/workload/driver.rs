@@ -98,9 +98,15 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         let has_xrc = |party: usize| workload.plan.extended && !parties[party].standard;
         let connections: Vec<_> = (0..workload.plan.connections)
             .map(|number| {
-                let (one, other) = pairs[number % pairs.len()];
+                let (mut one, mut other) = pairs[number % pairs.len()];
                 let kind = match number % 8 {
-                    4 if has_xrc(one) && has_xrc(other) => QueuePairType::XrcSend,
+                    4 if has_xrc(one) && has_xrc(other) => {
+                        // Requests of XRC go to the second party.
+                        if number / 8 % 2 == 1 {
+                            std::mem::swap(&mut one, &mut other);
+                        }
+                        QueuePairType::XrcSend
+                    }
                     0..5 => QueuePairType::Rc,
                     5 | 6 => QueuePairType::Uc,
                     _ => QueuePairType::Ud,

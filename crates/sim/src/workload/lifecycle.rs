@@ -36,7 +36,7 @@ pub(super) fn create_end<F: Fabric>(
         kind,
         send_cq: if common { owner.common_cq.clone() } else { owner.send_cq.clone() },
         recv_cq: if common { owner.common_cq.clone() } else { owner.receive_cq.clone() },
-        srq: (shared && !kind.is_xrc()).then(|| owner.shared_queue(kind).queue.clone()),
+        srq: (shared && !kind.is_xrc()).then(|| owner.shared[0].queue.clone()),
         capabilities: QpCapabilities {
             max_send_wr: 32,
             max_recv_wr: 32,
@@ -523,6 +523,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
             0..3 => self.stop(connection, side, QpState::Error),
             3..5 => self.stop(connection, side, QpState::Reset),
             5 => self.pause(connection, sending),
+            // XRC has no such operation here.
             6 if link.kind == QueuePairType::Rc => self.post_invalidate(connection, side),
             _ if link.kind.is_reliable() && link.temporary.is_none() => {
                 self.begin_temporary(connection, sending)

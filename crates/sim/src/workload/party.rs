@@ -6,7 +6,6 @@ use super::space::{FreeSpace, RequestRange};
 use super::window::{WINDOW, WindowModel};
 use pagewire_fabric::Fabric;
 use pagewire_memory::{ApplicationMemory, Segment};
-use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::device::Device;
 use pagewire_nic::{
     CompletionQueue, Context, Error, MemoryRegion, Nic, ProtectionDomain, Rights, ScatterGather,
@@ -57,6 +56,8 @@ const TEMPORARY: u64 = 1 << 20;
 /// Bytes of the receives in a shared receive queue.
 pub const SHARED_RECEIVE: u64 = 4096;
 const SHARED_RECEIVES: u32 = 128;
+/// Shared receive queues of the XRC domain of a party.
+pub const XRC_QUEUES: usize = 2;
 
 /// Bytes that the native connections of a party need, with a page that no region covers.
 fn native_bytes(ends: EndCounts) -> u64 {
@@ -111,7 +112,7 @@ pub struct Party<F: Fabric> {
     pub common_cq: Arc<CompletionQueue<F>>,
     /// Of its queue pairs of type XRC_RECV, if it has any.
     pub xrc: Option<Arc<XrcDomain<F>>>,
-    /// For some queue pairs of RC, and for those of `xrc`.
+    /// The first is for some queue pairs of RC. The others are of `xrc`, and each message says for which it is.
     pub shared: Vec<SharedQueue<F>>,
     /// It has died, and when that was noticed.
     pub dead: bool,
@@ -144,7 +145,7 @@ impl<F: Fabric> Party<F> {
         let receive_cq = context.create_cq(entries, None)?;
         let mut queues = vec![srq.into()];
         let xrc = if ends.extended > 0 { Some(context.open_xrcd()?) } else { None };
-        if let Some(xrc) = &xrc {
+        for xrc in xrc.iter().flat_map(|xrc| [xrc; XRC_QUEUES]) {
             queues.push(xrc.create_queue(&domain, &shared, &receive_cq)?.into());
         }
         let mut party = Party {
@@ -222,16 +223,6 @@ impl<F: Fabric> Party<F> {
     pub fn register_for_windows(&self, address: u64, length: u64) -> Result<Arc<MemoryRegion<F>>, Error> {
         let rights = Rights::LOCAL_WRITE | Rights::MEMORY_WINDOW_BIND | Rights::FLUSH_GLOBAL;
         self.domain.register(address, length, address, rights)
-    }
-
-    /// The shared receive queue of the queue pairs of this type that have one.
-    pub fn shared_queue(&self, kind: QueuePairType) -> &SharedQueue<F> {
-        &self.shared[usize::from(kind.is_xrc())]
-    }
-
-    /// As [`shared_queue`](Self::shared_queue).
-    pub fn shared_queue_mut(&mut self, kind: QueuePairType) -> &mut SharedQueue<F> {
-        &mut self.shared[usize::from(kind.is_xrc())]
     }
 
     /// Takes a range in a zone of a kind.

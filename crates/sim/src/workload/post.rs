@@ -3,7 +3,7 @@
 use super::atomics::PostedAtomic;
 use super::connection::{ExpectedMessage, Phase, PostedRequest, RequestKind};
 use super::driver::Workload;
-use super::party::{ATOMIC_WORDS, SHARED_RECEIVE, ZoneUse};
+use super::party::{ATOMIC_WORDS, SHARED_RECEIVE, XRC_QUEUES, ZoneUse};
 use super::receive::SHORTEST_RECEIVE;
 use super::space::RequestRange;
 use super::{Violation, WorkloadStage, pattern};
@@ -382,6 +382,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
             solicited,
             write: draft.kind == RequestKind::Write,
             invalidates: draft.invalidate.is_some(),
+            queue: self.draw_queue(connection),
         };
         let is_fenced = draft.shared.is_some() && sends;
         let window_work = draft.binding.map(WindowWork::Bind);
@@ -469,6 +470,14 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         bytes
     }
 
+    /// The shared receive queue that a request names.
+    fn draw_queue(&mut self, connection: usize) -> usize {
+        match self.connections[connection].kind.is_xrc() {
+            true => self.random.usize(1..=XRC_QUEUES),
+            false => 0,
+        }
+    }
+
     /// Whether a request gives a completion: always where that is `wanted`.
     fn draw_signaled(&mut self, connection: usize, side: usize, wanted: bool) -> bool {
         let end = &mut self.connections[connection].ends[side];
@@ -501,7 +510,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
                 queue_key: if self.random.bool() { QUEUE_KEY } else { 1 << 31 },
             }),
             (_, kind) if kind.is_xrc() => {
-                let queue = &self.parties[peer.party].shared_queue(kind).queue;
+                let queue = &self.parties[peer.party].shared[given.message.queue].queue;
                 queue.number().map(Destination::SharedQueue)
             }
             _ => None,

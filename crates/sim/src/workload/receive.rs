@@ -20,7 +20,7 @@ pub const GLOBAL_ROUTE: u64 = 40;
 /// Receives of one queue pair.
 const RECEIVES: usize = 8;
 
-/// Receives of a shared queue: where memory is short, and where it is not.
+/// Receives of the shared queues of a party, which have equal shares: where memory is short, and where it is not.
 const SHARED_LEAST: usize = 24;
 const SHARED_MOST: usize = 96;
 
@@ -65,7 +65,8 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     }
 
     fn wants_shared_receive(&self, party: usize, index: usize) -> bool {
-        let posted = self.parties[party].shared[index].receives.len();
+        let shared = &self.parties[party].shared;
+        let posted = shared[index].receives.len() * shared.len();
         posted < SHARED_LEAST || posted < SHARED_MOST && !self.is_crowded(party)
     }
 
@@ -125,11 +126,11 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         side: usize,
         completion: &Completion,
     ) -> Result<(), Violation> {
-        let kind = self.connections[connection].kind;
         let end = &mut self.connections[connection].ends[side];
         let party = end.party;
+        let queue = end.expected.front().map_or(0, |message| message.queue);
         let receive = match end.shared {
-            true => self.parties[party].shared_queue_mut(kind).receives.remove(&completion.wr_id),
+            true => self.parties[party].shared[queue].receives.remove(&completion.wr_id),
             false => end.receives.pop_front().filter(|receive| receive.id == completion.wr_id),
         };
         let Some(receive) = receive else {

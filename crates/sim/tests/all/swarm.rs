@@ -58,15 +58,21 @@ fn ends_on_different_paths_count_psns_alike() {
 }
 
 /// The refusal of a WRITE through a dead key was lost, and the key's queue pair has ended: who asks again gets it again, and does not run
-/// out of retries.
+/// out of retries. In about one world of twenty that shows.
 #[test]
 fn a_refusal_that_was_lost_is_repeated_by_xrc() {
-    for seed in ["103", "108"] {
+    for seed in 100..160 {
         let words = "--operations 2500 --path udp --loss 0.4 --connections 13 --between-upheavals 10 --between-audits 2000 --longest 4096 \
                      --memory 8388608 --no-shrink --seed";
         let mut swarm = Command::new(env!("CARGO_BIN_EXE_swarm"));
-        let done = swarm.args(words.split_whitespace()).arg(seed).output().unwrap();
+        let done = swarm.args(words.split_whitespace()).arg(seed.to_string()).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let report = String::from_utf8(done.stdout).unwrap();
+        let count = |name: &str| -> u64 {
+            let (_, behind) = report.split_once(&format!("\"{name}\":")).unwrap();
+            behind.split_once(',').unwrap().0.parse().unwrap()
+        };
+        assert!(count("extended_requests") > 0 && count("operations") >= 2500, "{report}");
     }
 }
 

@@ -70,16 +70,16 @@ impl Span {
 enum FactorOutcome {
     /// With every pair of rounds.
     Holds,
-    /// With some, and not with others.
+    /// With some, and not with others; or with every one of too few rounds.
     Open,
     /// With none.
     Fails,
 }
 
 impl FactorOutcome {
-    fn of(ratio: Span) -> FactorOutcome {
+    fn of(ratio: Span, is_certain: bool) -> FactorOutcome {
         match ratio {
-            Span { least, .. } if least >= FACTOR => FactorOutcome::Holds,
+            Span { least, .. } if least >= FACTOR && is_certain => FactorOutcome::Holds,
             Span { most, .. } if most >= FACTOR => FactorOutcome::Open,
             _ => FactorOutcome::Fails,
         }
@@ -98,7 +98,10 @@ pub(super) struct Comparison {
     /// The unit of x.
     unit: &'static str,
     xs: Vec<f64>,
+    /// Those that were not measured have no points.
     curves: Vec<Curve>,
+    /// There were enough rounds for the least and the most to hold the median.
+    is_certain: bool,
 }
 
 impl Comparison {
@@ -109,15 +112,24 @@ impl Comparison {
             Place::Delayed(7, 'a' | 'b') => "us",
             _ => return None,
         };
-        let curves = live?.curves_of(figure, Pages::Zero);
-        (!curves.is_empty()).then(|| Comparison::new(unit, curves))
+        let live = live?;
+        let mut curves = live.curves_of(figure, Pages::Zero);
+        if curves.is_empty() {
+            return None;
+        }
+        for name in live.planned_names(figure.place, Pages::Zero) {
+            if curves.iter().all(|curve| curve.name != name) {
+                curves.push(Curve::measured(name, Vec::new()));
+            }
+        }
+        Some(Comparison::new(unit, curves, live.has_enough_rounds()))
     }
 
-    fn new(unit: &'static str, curves: Vec<Curve>) -> Comparison {
+    fn new(unit: &'static str, curves: Vec<Curve>, is_certain: bool) -> Comparison {
         let mut xs: Vec<f64> = curves.iter().flat_map(|curve| &curve.points).map(|point| point.0).collect();
         xs.sort_by(f64::total_cmp);
         xs.dedup();
-        Comparison { unit, xs, curves }
+        Comparison { unit, xs, curves, is_certain }
     }
 
     fn at(&self, x: f64) -> String {
@@ -178,17 +190,17 @@ impl Comparison {
     }
 
     /// Where the factor holds, a sentence for each scheme with active puts and each best.
-    pub(super) fn verdicts(&self) -> Vec<String> {
+    pub(super) fn conclusions(&self) -> Vec<String> {
         let rows = ACTIVE.into_iter().flat_map(|active| self.best_rows(active));
-        rows.map(|row| self.verdict(&row)).collect()
+        rows.map(|row| self.conclusion(&row)).collect()
     }
 
-    fn verdict(&self, row: &RatioRow) -> String {
+    fn conclusion(&self, row: &RatioRow) -> String {
         let of = |outcome: FactorOutcome| {
-            row.ratios.iter().filter(move |ratio| FactorOutcome::of(ratio.1) == outcome)
+            row.ratios.iter().filter(move |ratio| FactorOutcome::of(ratio.1, self.is_certain) == outcome)
         };
         let places = |outcome: FactorOutcome| {
-            let place = |ratio: &(f64, Span)| format!("{} ({})", self.at(ratio.0), spaced(ratio.1));
+            let place = |ratio: &(f64, Span)| format!("{} ({})", self.at(ratio.0), interval_text(ratio.1));
             of(outcome).map(place).collect::<Vec<_>>().join(", ")
         };
         let what = format!("{}: {FACTOR}x over {}", row.active, row.other);
@@ -198,7 +210,11 @@ impl Comparison {
         };
         let (holds, open, fails) =
             (places(FactorOutcome::Holds), places(FactorOutcome::Open), places(FactorOutcome::Fails));
-        let open = if open.is_empty() { open } else { format!("; in some rounds only at {open}") };
+        let open = if open.is_empty() { open } else { format!("; open at {open}") };
+        let is_known = |x: &f64| row.ratios.iter().any(|ratio| ratio.0 == *x);
+        let unknown: Vec<String> = self.xs.iter().filter(|x| !is_known(x)).map(|&x| self.at(x)).collect();
+        let open =
+            if unknown.is_empty() { open } else { format!("{open}; not known at {}", unknown.join(", ")) };
         if holds.is_empty() {
             let most = format!("{}, at {}", most.1.text(), self.at(most.0));
             return format!("{what} holds nowhere{open}. The highest ratio is {most}.");
@@ -219,17 +235,17 @@ impl Comparison {
                     "ratio": ratio.median,
                     "least": ratio.least,
                     "most": ratio.most,
-                    "is_factor": FactorOutcome::of(ratio) == FactorOutcome::Holds,
+                    "is_factor": FactorOutcome::of(ratio, self.is_certain) == FactorOutcome::Holds,
                 })
             };
             row.ratios.iter().map(of).collect::<Vec<_>>()
         };
-        json!({ "ratios": rows.flat_map(object).collect::<Vec<_>>(), "verdicts": self.verdicts() })
+        json!({ "ratios": rows.flat_map(object).collect::<Vec<_>>(), "verdicts": self.conclusions() })
     }
 }
 
 /// An interval within brackets.
-fn spaced(ratio: Span) -> String {
+fn interval_text(ratio: Span) -> String {
     format!("{}, {} to {}", number(ratio.median), number(ratio.least), number(ratio.most))
 }
 
@@ -261,30 +277,30 @@ mod tests {
             curve("AM, looks each 16", [(90.0, 100.0, 110.0), (20.0, 25.0, 30.0)]),
             curve(OURS, [(900.0, 1000.0, 1100.0), (900.0, 1000.0, 1100.0)]),
         ];
-        Comparison::new("us", curves)
+        Comparison::new("us", curves, true)
     }
 
     #[test]
     fn factor_holds_where_every_pair_of_rounds_has_it() {
-        let verdicts = invented([(110.0, 120.0, 130.0), (120.0, 130.0, 140.0)]).verdicts();
+        let conclusions = invented([(110.0, 120.0, 130.0), (120.0, 130.0, 140.0)]).conclusions();
         assert_eq!(
-            verdicts[0],
+            conclusions[0],
             "AA-Poll: 2x over the best of the paper's others holds at 50 us (2.60, 2.18 to 3.11); not at 0 us (1.20, 1.00 to 1.44)."
         );
         assert_eq!(
-            verdicts[1],
+            conclusions[1],
             "AA-Poll: 2x over the best of all others holds nowhere. The highest ratio is 0.13 (0.11 to 0.16), at 50 us."
         );
         // The others were not measured.
-        assert_eq!(verdicts.len(), 2);
+        assert_eq!(conclusions.len(), 2);
     }
 
     #[test]
     fn factor_of_some_rounds_is_none() {
-        let verdicts = invented([(110.0, 120.0, 130.0), (90.0, 100.0, 110.0)]).verdicts();
+        let conclusions = invented([(110.0, 120.0, 130.0), (90.0, 100.0, 110.0)]).conclusions();
         assert_eq!(
-            verdicts[0],
-            "AA-Poll: 2x over the best of the paper's others holds nowhere; in some rounds only at 50 us (2.00, 1.64 to 2.44). The highest ratio is 2.00 (1.64 to 2.44), at 50 us."
+            conclusions[0],
+            "AA-Poll: 2x over the best of the paper's others holds nowhere; open at 50 us (2.00, 1.64 to 2.44). The highest ratio is 2.00 (1.64 to 2.44), at 50 us."
         );
     }
 
@@ -292,11 +308,25 @@ mod tests {
     #[test]
     fn missing_curve_leaves_best_open() {
         let mut comparison = invented([(110.0, 120.0, 130.0), (120.0, 130.0, 140.0)]);
+        comparison.curves[1].points.pop();
+        assert_eq!(
+            comparison.conclusions()[0],
+            "AA-Poll: 2x over the best of the paper's others holds nowhere; not known at 50 us. The highest ratio is 1.20 (1.00 to 1.44), at 0 us."
+        );
         comparison.curves[1].points.clear();
         assert_eq!(
-            comparison.verdicts()[0],
+            comparison.conclusions()[0],
             "AA-Poll: 2x over the best of the paper's others: not measured."
         );
+    }
+
+    /// With few rounds the least and the most say nothing.
+    #[test]
+    fn too_few_rounds_leave_factor_open() {
+        let comparison = invented([(110.0, 120.0, 130.0), (120.0, 130.0, 140.0)]);
+        let comparison = Comparison { is_certain: false, ..comparison };
+        let conclusion = &comparison.conclusions()[0];
+        assert!(conclusion.contains("holds nowhere; open at 50 us (2.60, "), "{conclusion}");
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(super) fn write(
         files.push(table(directory, &format!("{stem}.csv"), &points(figure, &origins, &marks))?);
         let svg = directory.join(format!("{stem}.svg"));
         let mut picture = picture(paper, figure, &origins, &marks);
-        picture.panels.extend(Comparison::of(figure, live).map(verdict));
+        picture.panels.extend(Comparison::of(figure, live).map(conclusion));
         if picture.draw(&svg)? {
             files.push(svg);
         }
@@ -57,8 +57,8 @@ pub(super) fn write(
 }
 
 /// Where active puts have the paper's factor, as lines beside the curves.
-fn verdict(comparison: Comparison) -> Panel {
-    Panel { heading: "verdict".to_owned(), drawing: Drawing::Lines(comparison.verdicts()) }
+fn conclusion(comparison: Comparison) -> Panel {
+    Panel { heading: "verdict".to_owned(), drawing: Drawing::Lines(comparison.conclusions()) }
 }
 
 /// What the paper states beside the model beside this machine, a row for each figure.

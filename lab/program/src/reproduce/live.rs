@@ -164,9 +164,9 @@ impl Live {
                 "{failed} of {all} WRITEs failed and are not counted: the retry counter was exceeded."
             )),
         };
-        let too_few = match self.rounds {
-            rounds if rounds < LIVE_ROUNDS => ", too seldom for the least and the most to hold the median",
-            _ => "",
+        let too_few = match self.has_enough_rounds() {
+            true => "",
+            false => ", too seldom for the least and the most to hold the median",
         };
         let rounds = format!("Each run was made {} times after one to warm up{too_few}.", self.rounds);
         [self.load.sentence(), rounds].into_iter().chain(writes).collect()
@@ -213,6 +213,17 @@ impl Live {
     /// The curves that were measured for a figure or table, with these pages.
     pub(super) fn curves(&self, place: Place, pages: Pages) -> Vec<Curve> {
         self.plan(place).map_or_else(Vec::new, |plan| self.drawn(&plan.curves, pages))
+    }
+
+    /// The names of the curves that were to be measured for a figure or table, with these pages.
+    pub(super) fn planned_names(&self, place: Place, pages: Pages) -> impl Iterator<Item = &str> {
+        let curves = self.plan(place).into_iter().flat_map(|plan| &plan.curves);
+        curves.filter(move |curve| curve.pages == pages).map(|curve| curve.name.as_str())
+    }
+
+    /// Whether the least and the most of all rounds hold the median, about.
+    pub(super) fn has_enough_rounds(&self) -> bool {
+        self.rounds >= LIVE_ROUNDS
     }
 
     fn drawn(&self, planned: &[PlannedCurve], pages: Pages) -> Vec<Curve> {
@@ -374,8 +385,7 @@ impl Measured<'_> {
 
     /// The names of the curves, of pages that the kernel fills.
     fn names(&self) -> impl Iterator<Item = &str> {
-        let curves = self.live.plan(self.place).into_iter().flat_map(|plan| &plan.curves);
-        curves.filter(|curve| curve.pages == Pages::Zero).map(|curve| curve.name.as_str())
+        self.live.planned_names(self.place, Pages::Zero)
     }
 
     /// The values of a curve.

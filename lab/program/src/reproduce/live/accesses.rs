@@ -1,7 +1,7 @@
 //! Counted accesses, logged gets and the exchange of a sort, by scheme, and puts beside a region with attributes. The processes are those of `pagewire
 //! bench counter --scheme`, `get_logged --scheme`, `sort` and `put_bw` ([`crate::native`]), on this host.
 
-use super::jobs::{Measured, number, numbers, run_figure, started};
+use super::jobs::{Measured, job_of, number, numbers, run_figure};
 use crate::helper::Point;
 use crate::native::accesses::{AccessScheme, Load, Workload};
 use crate::probe::Kind;
@@ -66,7 +66,7 @@ fn jobs_of_sort(words: &[String]) -> Result<Vec<Job>> {
 fn run_jobs(path: PathChoice, jobs: Vec<Job>, unit: f64) -> Result<Measured> {
     let mut points = Vec::new();
     for Job { processes, x, load } in jobs {
-        match run_figure((Kind::Accesses, &load.operands()), started(path, processes)?)? {
+        match run_figure((Kind::Accesses, &load.operands()), job_of(path, processes)?)? {
             Ok(value) => points.push(point(x, value * unit)),
             Err(failure) => return Ok(Err(failure)),
         }
@@ -83,7 +83,7 @@ pub(super) fn run_stream(path: PathChoice, words: &[String]) -> Result<Measured>
     let mut points = Vec::new();
     for size in numbers(words, 1, "SIZES")? {
         let operands = [name.clone(), size.to_string(), PUTS.to_owned()];
-        match run_figure((Kind::Native, &operands), started(path, 2)?)? {
+        match run_figure((Kind::Native, &operands), job_of(path, 2)?)? {
             Ok(rate) => points.push(point(size, rate)),
             Err(failure) => return Ok(Err(failure)),
         }

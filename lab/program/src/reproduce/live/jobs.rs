@@ -31,7 +31,7 @@ pub(super) fn run_figure((kind, operands): (Kind, &[String]), job: ProbeJob) -> 
 ///
 /// # Errors
 /// If there cannot be so many.
-pub(super) fn started(path: PathChoice, processes: u64) -> Result<ProbeJob> {
+pub(super) fn job_of(path: PathChoice, processes: u64) -> Result<ProbeJob> {
     Ok(ProbeJob::new(path, usize::try_from(processes)?))
 }
 

@@ -1,7 +1,7 @@
 //! The hash table of the processes of this host, by scheme, and by part of inserts that collide, by computation, by network delay, or by processes
 //! that handle alone. The processes are those of `pagewire bench hashtable` ([`crate::native::hash_table`]).
 
-use super::jobs::{Measured, number, numbers, run_figure, started};
+use super::jobs::{Measured, job_of, number, numbers, run_figure};
 use crate::helper::Point;
 use crate::native::hash_table::{Load, Operation, TableScheme};
 use crate::probe::Kind;
@@ -21,7 +21,7 @@ pub(super) const DELAYED: &str = "hashtable by delay";
 /// Elements that each process inserts, and with computation between two of them.
 const INSERTS: u64 = 20_000;
 const COMPUTED_INSERTS: u64 = 5_000;
-/// The same where packets are delayed: of RMA each operation waits for two delays.
+/// Inserts of each process where packets are delayed: of RMA each operation waits for two delays.
 const DELAYED_INSERTS: u64 = 5_000;
 const DELAYED_RMA_INSERTS: u64 = 500;
 
@@ -96,7 +96,7 @@ pub(super) fn run_delayed(path: PathChoice, words: &[String]) -> Result<Measured
     let interval = number(words, 2, "INTERVAL")?.try_into()?;
     let inserts = if scheme == TableScheme::Rma { DELAYED_RMA_INSERTS } else { DELAYED_INSERTS };
     let load = Load { interval, ..load(scheme, percent, inserts) };
-    let job = started(path, number(words, 3, "PROCESSES")?)?;
+    let job = job_of(path, number(words, 3, "PROCESSES")?)?;
     let mut points = Vec::new();
     for delay in numbers(words, 4, "DELAYS")? {
         match run_figure((Kind::HashTable, &load.operands()), job.delayed(delay))? {
@@ -119,7 +119,7 @@ fn load(scheme: TableScheme, percent: u64, inserts: u64) -> Load {
 }
 
 fn once(path: PathChoice, load: &Load, processes: u64) -> Result<Result<f64, crate::helper::Failure>> {
-    run_figure((Kind::HashTable, &load.operands()), started(path, processes)?)
+    run_figure((Kind::HashTable, &load.operands()), job_of(path, processes)?)
 }
 
 fn point(processes: u64, percent: u64, rate: f64) -> Point {
