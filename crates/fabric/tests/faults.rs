@@ -111,6 +111,29 @@ fn short_delays_are_not_cut() {
     }
 }
 
+/// A thread that sleeps without a deadline learns of a packet that another one has sent, and that is held.
+#[test]
+fn held_packet_wakes_who_sleeps() {
+    let Some(_alone) = common::alone_in_own_network() else { return };
+    let fabric = HostFabric::with_faults(FaultPlan::delayed("5ms".parse().unwrap())).unwrap();
+    let queue_pair = fabric.lease_block().unwrap() << 8;
+    let route = common::route("127.0.0.1", "127.0.0.1", &fabric);
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| {
+            let end = fabric.now() + 60_000_000_000;
+            while fabric.receive(8, &mut |_| ()) == 0 && fabric.now() < end {
+                fabric.wait(Some(end));
+            }
+            end - fabric.now()
+        });
+        // It sleeps by then.
+        std::thread::sleep(Duration::from_millis(200));
+        send(&fabric, &route, &[packet(queue_pair, 1, 8)]);
+        let left = sleeper.join().unwrap();
+        assert!(left > 30_000_000_000, "it slept until its deadline");
+    });
+}
+
 #[test]
 fn without_a_plan_nothing_happens() {
     let Some(_alone) = common::alone_in_own_network() else { return };
