@@ -564,6 +564,7 @@ pub trait Fabric: Send + Sync + 'static {
     fn timer_slack(&self) -> Option<NonZeroU64> {
         None
     }
+
     /// Ends a `wait` of another thread of this process.
     fn kick(&self);
 }
