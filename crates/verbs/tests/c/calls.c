@@ -5,175 +5,15 @@
  * another kind of use) gets an error and harms nothing. What no caller may do (handles that do not exist, pointers to nothing)
  * is not done. Which calls must succeed and which must not is known from a model of the objects: who uses whom, and the states.
  */
-#include "connect.h"
-#include "random.h"
-
-#include <fcntl.h>
-#include <sys/mman.h>
-
-enum { PDS = 4, MRS = 12, CHANNELS = 2, CQS = 5, SRQS = 3, AHS = 5, QPS = 10, PIECES = 36 };
-enum { GUARD = 1 << 16, ROOM = 1 << 16 };
-
-static struct ibv_context *context;
-static struct ibv_pd *pds[PDS];
-/* The protection domains that they extend, where they are parent domains. */
-static struct ibv_pd *extends[PDS];
-static struct ibv_td *td;
-static struct ibv_mr *mrs[MRS];
-static struct ibv_comp_channel *channels[CHANNELS];
-static struct ibv_cq *cqs[CQS];
-/* Which of them are polled in the extended way, and what may be read there. */
-static uint64_t extended[CQS];
-static struct ibv_srq *srqs[SRQS];
-static struct ibv_ah *ahs[AHS];
-static struct ibv_qp *qps[QPS];
-static unsigned char *room, *nothing;
-static uint64_t calls, refused, completions;
-
-static struct random random_numbers;
-
-static uint64_t any(void)
-{
-	return next_random(&random_numbers);
-}
-
-static uint32_t below(uint32_t bound)
-{
-	return any() % bound;
-}
-
-static int one_in(uint32_t chances)
-{
-	return below(chances) == 0;
-}
-
-/* A number as hostile as its type permits, mostly small. */
-static uint32_t number(uint32_t usual)
-{
-	switch (below(12)) {
-	case 0:
-		return UINT32_MAX - below(3);
-	case 1:
-		return INT32_MAX - below(3);
-	case 2:
-		return 1u << below(32);
-	case 3:
-		return any();
-	case 4:
-		return 0;
-	default:
-		return below(usual + 1);
-	}
-}
-
-#define PICK(table) ((table)[below(sizeof(table) / sizeof((table)[0]))])
-/* NULL now and then; else one that exists, if there is any. */
-#define PICK_OR_NULL(table) (one_in(16) ? NULL : PICK(table))
-
-/* The result of a call: an error is an errno that makes sense. EIO is what a panic behind the boundary becomes. */
-static int outcome(int error)
-{
-	calls++;
-	if (error == -1)
-		error = errno;
-	CHECK(error >= 0 && error < 134 && error != EIO);
-	refused += error != 0;
-	return error;
-}
-
-static void *made(void *object)
-{
-	calls++;
-	if (!object) {
-		CHECK(errno > 0 && errno != EIO);
-		refused++;
-	}
-	errno = 0;
-	return object;
-}
-
-static int uses_pd(const struct ibv_pd *pd)
-{
-	int users = 0;
-
-	for (int i = 0; i < PDS; i++)
-		users += pds[i] && extends[i] == pd;
-	for (int i = 0; i < MRS; i++)
-		users += mrs[i] && mrs[i]->pd == pd;
-	for (int i = 0; i < SRQS; i++)
-		users += srqs[i] && srqs[i]->pd == pd;
-	for (int i = 0; i < AHS; i++)
-		users += ahs[i] && ahs[i]->pd == pd;
-	for (int i = 0; i < QPS; i++)
-		users += qps[i] && qps[i]->pd == pd;
-	return users;
-}
-
-static int uses_cq(const struct ibv_cq *cq)
-{
-	int users = 0;
-
-	for (int i = 0; i < QPS; i++)
-		users += qps[i] && (qps[i]->send_cq == cq || qps[i]->recv_cq == cq);
-	return users;
-}
-
-static int uses_srq(const struct ibv_srq *srq)
-{
-	int users = 0;
-
-	for (int i = 0; i < QPS; i++)
-		users += qps[i] && qps[i]->srq == srq;
-	return users;
-}
-
-static int uses_channel(const struct ibv_comp_channel *channel)
-{
-	int users = 0;
-
-	for (int i = 0; i < CQS; i++)
-		users += cqs[i] && cqs[i]->channel == channel;
-	return users;
-}
-
-/* A piece of memory: mostly within a region, or next to it, or nowhere. */
-static struct ibv_sge piece(void)
-{
-	const struct ibv_mr *mr = PICK(mrs);
-	struct ibv_sge sge = { .addr = (uintptr_t)room + below(ROOM), .length = number(2000), .lkey = any() };
-
-	if (mr) {
-		sge.lkey = mr->lkey;
-		if (mr->length <= ROOM && !one_in(4)) {
-			sge.addr = (uintptr_t)mr->addr + below(mr->length + 1);
-			sge.length = below(mr->length < 4000 ? mr->length + 1 : 4000);
-		}
-	}
-	switch (below(24)) {
-	case 0:
-		sge.lkey ^= 1u << below(32);
-		break;
-	case 1:
-		sge.addr = any();
-		break;
-	case 2:
-		sge.addr = UINT64_MAX - below(16);
-		break;
-	case 3:
-		sge.addr = below(4096);
-		break;
-	case 4:
-		sge.addr = (uintptr_t)nothing + below(4096);
-		break;
-	}
-	return sge;
-}
+#include "calls_model.h"
+#include "calls_newer.h"
 
 static void memory(void)
 {
 	int i = below(MRS);
 	static const int rights[] = { 0, IBV_ACCESS_LOCAL_WRITE, ALL_ACCESS, IBV_ACCESS_REMOTE_READ,
-				      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND };
+				      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND, ALL_ACCESS | IBV_ACCESS_MW_BIND,
+				      ALL_ACCESS | IBV_ACCESS_MW_BIND | ACCESS_FLUSH_GLOBAL };
 	int access = one_in(6) ? (int)any() : PICK(rights), wrong = 0;
 	size_t length = 1 + below(8000);
 	void *address = room + below(ROOM - length);
@@ -215,7 +55,7 @@ static void memory(void)
 		CHECK(had && result >= IBV_REREG_MR_ERR_DO_FORK_OLD - 8 && result <= 0);
 		if (result) {
 			refused++;
-			CHECK(errno != EIO);
+			CHECK(errno != EIO && (errno != EBUSY || any_window()));
 		}
 		CHECK(mrs[i]->pd && (mrs[i]->length <= ROOM + GUARD || (mrs[i]->length == SIZE_MAX && result)));
 		return;
@@ -228,8 +68,7 @@ static void memory(void)
 		CHECK(!error || error == EINVAL || error == ENOENT || error == EPERM || error == EFAULT || error == EOPNOTSUPP);
 		return;
 	}
-	CHECK(outcome(ibv_dereg_mr(mrs[i])) == 0);
-	mrs[i] = NULL;
+	end_region(&mrs[i]);
 }
 
 static void queues(void)
@@ -408,6 +247,9 @@ static void addresses(void)
 		attr.grh.flow_label = any();
 		right = -1;
 		break;
+	case 5:
+		attr.grh.dgid = group_of(below(GROUPS));
+		break;
 	}
 	ahs[i] = made(ibv_create_ah(pd, one_in(32) ? (right = 0, (struct ibv_ah_attr *)NULL) : &attr));
 	CHECK(!ahs[i] || (pd && right));
@@ -521,7 +363,7 @@ static void sends(struct ibv_qp *qp)
 		wr->num_sge = one_in(16) ? (int)number(PIECES) : 1;
 		if (wr->num_sge > PIECES)
 			wr->num_sge = -wr->num_sge;
-		wr->opcode = one_in(16) ? (enum ibv_wr_opcode)number(16) : (enum ibv_wr_opcode)below(7);
+		wr->opcode = one_in(8) ? (enum ibv_wr_opcode)number(16) : (enum ibv_wr_opcode)below(7);
 		wr->send_flags = one_in(16) ? any() : any() & (IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_FENCE);
 		wr->imm_data = any();
 		if (qp->qp_type == IBV_QPT_UD) {
@@ -536,6 +378,12 @@ static void sends(struct ibv_qp *qp)
 			wr->wr.rdma.remote_addr = to.addr;
 			wr->wr.rdma.rkey = to.lkey;
 		}
+		if (wr->opcode == IBV_WR_LOCAL_INV || wr->opcode == IBV_WR_SEND_WITH_INV)
+			wr->invalidate_rkey = window_key();
+		if (wr->opcode == IBV_WR_BIND_MW)
+			wr->bind_mw = random_bind();
+		if (qp->qp_type == IBV_QPT_XRC_SEND)
+			wr->qp_type.xrc.remote_srqn = srq_number();
 		if (wr->send_flags & IBV_SEND_INLINE) {
 			/* Inline data is read at once, by the caller's own right: it is there. */
 			for (int j = 0; j < PIECES; j++)
@@ -552,7 +400,7 @@ static void sends(struct ibv_qp *qp)
 static void queue_pairs(void)
 {
 	int i = below(QPS);
-	static const int types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
+	static const int types[] = { IBV_QPT_RC, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND };
 	struct ibv_qp_init_attr init = {
 		.send_cq = PICK(cqs), .recv_cq = PICK(cqs), .srq = one_in(3) ? PICK(srqs) : NULL,
 		.cap = { .max_send_wr = 1 + below(16), .max_recv_wr = 1 + below(16), .max_send_sge = 1 + below(4),
@@ -566,6 +414,9 @@ static void queue_pairs(void)
 		struct ibv_qp_init_attr told;
 		struct ibv_qp_attr attr;
 
+		/* It needs nothing to receive with. */
+		if (init.qp_type == IBV_QPT_XRC_SEND)
+			wrong = -1;
 		if (one_in(8)) {
 			init.cap = (struct ibv_qp_cap){ number(64), number(64), number(4), number(4), number(128) };
 			wrong = -1;
@@ -575,7 +426,27 @@ static void queue_pairs(void)
 			wrong = -1;
 		}
 		asked = init;
-		qps[i] = made(ibv_create_qp(pd, &init));
+		operations[i] = 0;
+		if (one_in(2)) {
+			qps[i] = made(ibv_create_qp(pd, &init));
+		} else {
+			uint64_t wanted = operations_of(init.qp_type);
+			struct ibv_qp_init_attr_ex extended = {
+				.send_cq = init.send_cq, .recv_cq = init.recv_cq, .srq = init.srq, .cap = init.cap, .qp_type = init.qp_type,
+				.sq_sig_all = init.sq_sig_all, .pd = pd, .send_ops_flags = wanted,
+				.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+			};
+
+			if (one_in(16)) {
+				extended.comp_mask ^= 1u << below(8);
+				extended.send_ops_flags ^= 1ull << below(20);
+				wrong = wrong == 1 && extended.comp_mask & IBV_QP_INIT_ATTR_PD ? 1 : -1;
+				wanted = 0;
+			}
+			qps[i] = made(ibv_create_qp_ex(context, &extended));
+			if (qps[i] && wanted)
+				operations[i] = wanted;
+		}
 		CHECK(qps[i] ? wrong != 1 : wrong);
 		if (qps[i]) {
 			CHECK(qps[i]->pd == pd && qps[i]->state == IBV_QPS_RESET && qps[i]->qp_type == asked.qp_type);
@@ -586,42 +457,20 @@ static void queue_pairs(void)
 	}
 	switch (below(16)) {
 	case 0:
-		CHECK(outcome(ibv_destroy_qp(qps[i])) == 0);
-		qps[i] = NULL;
+		end_queue_pair(i);
 		break;
 	case 1 ... 2:
 		change(qps[i]);
 		break;
-	case 3 ... 8:
+	case 3 ... 7:
 		receives(qps[i], NULL);
+		break;
+	case 8 ... 9:
+		posts(qps[i], operations[i]);
 		break;
 	default:
 		sends(qps[i]);
 	}
-}
-
-/* A step on the way to RTS. It must succeed, unless the queue pair has ended by itself: its completion queue overran, or what it
- * had received was wrong. */
-static int step(struct ibv_qp *qp, uint32_t peer, enum ibv_qp_state to, int mask)
-{
-	struct ibv_qp_attr attr = usual_attributes(context, peer);
-	int error;
-
-	attr.qp_state = to;
-	attr.timeout = 8;
-	attr.rnr_retry = 3;
-	error = outcome(ibv_modify_qp(qp, &attr, mask));
-	CHECK(!error || state_of(qp) == IBV_QPS_ERR || state_of(qp) == IBV_QPS_SQE);
-	return !error;
-}
-
-static int raise(struct ibv_qp *qp, uint32_t peer)
-{
-	int initial = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-
-	initial |= qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
-	return step(qp, 0, IBV_QPS_INIT, initial) && step(qp, peer, IBV_QPS_RTR, RTR_MASK(qp->qp_type)) &&
-	       step(qp, peer, IBV_QPS_RTS, RTS_MASK(qp->qp_type));
 }
 
 /* Two queue pairs of one type become a connected pair, so that much of what is posted also happens. */
@@ -727,6 +576,7 @@ static void questions(void)
 /* The last call fails if anything of the model is wrong. */
 static void end_all(void)
 {
+	end_newer();
 	for (int i = 0; i < QPS; i++)
 		CHECK(!qps[i] || ibv_destroy_qp(qps[i]) == 0);
 	for (int i = 0; i < AHS; i++)
@@ -763,7 +613,7 @@ int main(int argc, char **argv)
 	while (end ? seconds() < end : calls < wanted) {
 		/* A call that does not return is an error, too. */
 		alarm(120);
-		switch (below(32)) {
+		switch (below(36)) {
 		case 0 ... 2:
 			memory();
 			break;
@@ -787,6 +637,9 @@ int main(int argc, char **argv)
 			break;
 		case 11 ... 18:
 			progress();
+			break;
+		case 19 ... 22:
+			newer();
 			break;
 		default:
 			queue_pairs();
