@@ -1,5 +1,5 @@
 /*
- * Opens a device, waits for an asynchronous event, queries a GID, and forks. The child opens the device, too, and waits for an event of its own. Prints the events of both.
+ * Opens a device, waits for an error of its port, queries a GID, and forks. The child opens the device, too, and waits for an error of its own. Prints the events of both.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -24,11 +24,16 @@ static struct ibv_context *open_and_wait(const char *who)
 	must(devices && *devices, "ibv_get_device_list");
 	struct ibv_context *context = ibv_open_device(*devices);
 	must(context != NULL, "ibv_open_device");
-	struct ibv_async_event event;
-	must(!ibv_get_async_event(context, &event), "ibv_get_async_event");
-	printf("%s: %s\n", who, ibv_event_type_str(event.event_type));
+	enum ibv_event_type type;
+	/* The addresses of a new host come a second after it, which changes its GIDs. */
+	do {
+		struct ibv_async_event event;
+		must(!ibv_get_async_event(context, &event), "ibv_get_async_event");
+		type = event.event_type;
+		ibv_ack_async_event(&event);
+	} while (type == IBV_EVENT_GID_CHANGE);
+	printf("%s: %s\n", who, ibv_event_type_str(type));
 	fflush(stdout);
-	ibv_ack_async_event(&event);
 	return context;
 }
 

@@ -269,7 +269,7 @@ impl PageInContext {
                 .map(|(segment, region)| self.own_pages(segment, region))
                 .collect(),
             PageTaskKind::Peer { process, segment, region: (regions, region) } => vec![RegionPages {
-                process: Some(process.clone()),
+                process: (!process.is_own()).then(|| process.clone()),
                 regions: regions.clone(),
                 part: RegionPart { region: *region, segment: *segment },
             }],

@@ -28,7 +28,7 @@ pub trait PageRules: Send + Sync {
 /// Pages of one region.
 #[derive(Clone)]
 pub struct RegionPages {
-    /// Whose; `None`: this process's.
+    /// Whose; `None`: this process's, also where it is its own peer.
     pub process: Option<HostProcess>,
     /// The regions of that process.
     pub regions: RegionView<MappedWords>,
@@ -58,7 +58,7 @@ struct LostTask {
 
 impl LostTask {
     fn has_any(&self, pages: &[RegionPages]) -> bool {
-        self.pages.iter().any(|own| pages.iter().any(|page| own.overlaps(page)))
+        overlap(&self.pages, pages)
     }
 
     fn has_ended(&self) -> bool {
@@ -66,15 +66,32 @@ impl LostTask {
     }
 }
 
+/// What one task waits for.
+struct LateTask {
+    pages: Vec<RegionPages>,
+    due: Instant,
+}
+
+/// Whether a page of one list is in the other.
+fn overlap(one: &[RegionPages], other: &[RegionPages]) -> bool {
+    one.iter().any(|own| other.iter().any(|page| own.overlaps(page)))
+}
+
 #[derive(Default)]
 struct HeldState {
     lost: Vec<LostTask>,
+    late: Vec<LateTask>,
     is_stopped: bool,
 }
 
 impl HeldState {
     fn has_lost(&self, pages: &[RegionPages]) -> bool {
         self.lost.iter().any(|task| task.has_any(pages))
+    }
+
+    /// When the last of the pages comes that are late.
+    fn due(&self, pages: &[RegionPages]) -> Option<Instant> {
+        self.late.iter().filter(|task| overlap(&task.pages, pages)).map(|task| task.due).max()
     }
 
     fn task_of(&mut self, pages: &[RegionPages]) -> Option<&mut LostTask> {
@@ -98,23 +115,32 @@ impl HeldPages {
         while !state.is_stopped && !pages.iter().any(RegionPages::has_ended) {
             let left = due.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return;
+                break;
             }
             // Nobody tells of the end of a peer's region.
             self.changed.wait_for(&mut state, left.min(LOOK_AGAIN));
         }
+        state.late.retain(|task| task.due > Instant::now() && !task.pages.iter().any(RegionPages::has_ended));
     }
 
-    /// What becomes of the pages that a task asks for; `None`: they come. What is lost is so from now on, for every other task, until one of
-    /// its regions ends.
+    /// What becomes of the pages that a task asks for; `None`: they come. What is lost, or late, is so from now on, for every other task, until
+    /// one of its regions ends, or the time is over.
     pub fn decide(&self, rules: &dyn PageRules, pages: &[RegionPages]) -> Option<PageFate> {
         let mut state = self.state.lock();
         if state.has_lost(pages) {
             return Some(PageFate::Lost);
         }
+        if let Some(due) = state.due(pages) {
+            return Some(PageFate::Late(due.saturating_duration_since(Instant::now())));
+        }
         let fate = rules.fate();
-        if fate != Some(PageFate::Lost) {
-            return fate;
+        match fate {
+            Some(PageFate::Lost) => {}
+            Some(PageFate::Late(delay)) => {
+                state.late.push(LateTask { pages: pages.to_vec(), due: Instant::now() + delay });
+                return fate;
+            }
+            None => return None,
         }
         if state.lost.len() >= LOST_PAGES {
             log::warn!("{LOST_PAGES} tasks for pages are lost by rules: pages of further ones come");

@@ -106,6 +106,11 @@ impl HostProcess {
         self.0.pid
     }
 
+    /// Whether it is the calling process.
+    pub fn is_own(&self) -> bool {
+        self.pid() == getpid().as_raw_nonzero().get()
+    }
+
     /// The process has ended, or has become another program: its memory is not touched any more.
     pub fn set_gone(&self) {
         self.0.liveness.set_ended();

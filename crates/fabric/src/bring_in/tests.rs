@@ -178,6 +178,35 @@ fn a_page_that_two_ask_for_at_once_is_lost_for_both() {
     pages.stop();
 }
 
+/// Where a process is its own peer, either end may ask for a page: what a rule has decided holds for both.
+#[test]
+fn a_page_that_a_rule_holds_back_is_held_back_from_both_ends() {
+    for fate in [PageFate::Lost, PageFate::Late(10 * LONG)] {
+        let (told, hears) = channel();
+        let memory = Arc::new(HostMemory::new());
+        let (table, words) = table();
+        let done = Box::new(move |token| told.send(token).unwrap());
+        let rules = Arc::new(Fates(Mutex::new(vec![fate])));
+        let pages = Pages::with_rules(memory.clone(), words, Arc::default(), done, Some(rules.clone()));
+        let (_bytes, segment) = fresh(1);
+        let (key, region) = register(&table);
+        pages.bring_in_peer(&HostProcess::current(), table.view(), RegionPart { region, segment }, 1);
+        let limit = Instant::now() + LONG;
+        while !rules.0.lock().is_empty() {
+            assert!(Instant::now() < limit, "nobody asked the rule");
+            std::thread::yield_now();
+        }
+        pages.bring_in(tenant(1), &[RegionPart { region, segment }], true, 2);
+        assert_eq!(hears.recv_timeout(Duration::from_millis(100)).ok(), None, "{fate:?}");
+        table.revoke(key).unwrap();
+        pages.end_bring_in(region.index());
+        let heard: BTreeSet<u64> = (0..2).map(|_| hears.recv_timeout(LONG).unwrap()).collect();
+        assert_eq!(heard, BTreeSet::from([1, 2]), "{fate:?}");
+        assert_eq!(memory.residency(&[segment]), Residency::Absent, "{fate:?}");
+        pages.stop();
+    }
+}
+
 #[test]
 fn late_page_ends_with_its_region() {
     let (told, hears) = channel();
