@@ -10,7 +10,8 @@ use pagewire_active::{AccessLog, PageSetting};
 use pagewire_verbs::abi::ibv_mr;
 use pagewire_verbs::checkpoint::{self, RefusedSave};
 use pagewire_verbs::{
-    OwnAttributesError, RegionAttributesError, checkpoint_region, restore_region, set_region_attributes,
+    OwnAttributesError, RegionAttributesError, checkpoint_region, make_flush_region, restore_region,
+    set_region_attributes,
 };
 use std::ffi::c_char;
 use std::ops::Bound;
@@ -138,6 +139,22 @@ pub unsafe extern "C" fn pw_set_region_attributes(
     })
 }
 
+/// pagewire_verbs.h
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_make_flush_region(mr: *mut ibv_mr) -> pw_error {
+    call(|| {
+        // SAFETY: NULL, or a region that is not deregistered meanwhile (pagewire_verbs.h).
+        unsafe { check_region(mr) }?;
+        // SAFETY: NULL, or a region that is not deregistered meanwhile (pagewire_verbs.h).
+        match unsafe { make_flush_region(mr) } {
+            Err(RegionAttributesError::NoFlushRegion) => Err(Refusal::argument(
+                "'mr' is to be 8 bytes long, and registered with IBV_ACCESS_REMOTE_READ as the only right of peers",
+            )),
+            made => Ok(made.map_err(refused)?),
+        }
+    })
+}
+
 fn refused(error: RegionAttributesError) -> pagewire::Error {
     let engine = |why| pagewire::Error::Engine { what: "attributes of pages", why };
     match error {
@@ -147,6 +164,17 @@ fn refused(error: RegionAttributesError) -> pagewire::Error {
                 "the region's accesses are counted, or it is saved to checkpoints: a page has one log",
             ))
         }
+        RegionAttributesError::NoFlushRegion => {
+            engine(pagewire_verbs::engine_refusal("'mr' cannot be a region of flushes"))
+        }
+        RegionAttributesError::Refused(OwnAttributesError::Flushes) => {
+            engine(pagewire_verbs::engine_refusal(
+                "READs of the region wait for handlers: its page has no attributes",
+            ))
+        }
+        RegionAttributesError::Refused(OwnAttributesError::HasAttributes) => engine(
+            pagewire_verbs::engine_refusal("pages of the region have attributes: register a word of its own"),
+        ),
         RegionAttributesError::Refused(OwnAttributesError::Attributes(error)) => {
             pagewire::Error::Attributes(error)
         }

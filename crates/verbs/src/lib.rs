@@ -23,8 +23,8 @@ pub mod unsupported;
 mod work_requests;
 
 pub use objects::protection::{
-    RegionAttributesError, checkpoint_region, is_region_of_parent, restore_region, set_region_attributes,
-    watch_region,
+    RegionAttributesError, checkpoint_region, is_region_of_parent, make_flush_region, restore_region,
+    set_region_attributes, watch_region,
 };
 pub use pagewire_watching::watch::OwnAttributesError;
 pub use pagewire_watching::{WatchedAccesses, checkpoint, watch};

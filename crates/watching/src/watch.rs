@@ -135,6 +135,14 @@ struct WatchPurpose {
     is_saved: bool,
 }
 
+/// What the program itself has made of a region.
+enum OwnUse {
+    /// Its pages have attributes.
+    Attributes(Arc<Attributes<Host>>),
+    /// READs of it wait for handlers.
+    Flushes,
+}
+
 /// What this process watches.
 #[derive(Default)]
 struct WatchState {
@@ -143,8 +151,8 @@ struct WatchState {
     chosen: WatchPurpose,
     /// Regions whose accesses are logged, by key.
     watched: HashMap<u32, WatchPurpose>,
-    /// Attributes of the program's own, by the key of the region.
-    own: HashMap<u32, Arc<Attributes<Host>>>,
+    /// What the program itself has made of regions, by key.
+    own: HashMap<u32, OwnUse>,
     /// Something is counted, or was.
     counts: bool,
     regions: u64,
@@ -373,6 +381,10 @@ pub fn catch_up(milliseconds: u64) -> bool {
 pub enum OwnAttributesError {
     /// Its accesses are logged already.
     Watched,
+    /// READs of the region wait for handlers.
+    Flushes,
+    /// Pages of the region have attributes.
+    HasAttributes,
     /// The range, or the user domain.
     Attributes(AttributeError),
     /// The engine.
@@ -397,7 +409,8 @@ pub fn set_own_attributes(
         return Err(OwnAttributesError::Watched);
     }
     let (table, is_new) = match state.own.get(&key) {
-        Some(table) => (table.clone(), false),
+        Some(OwnUse::Attributes(table)) => (table.clone(), false),
+        Some(OwnUse::Flushes) => return Err(OwnAttributesError::Flushes),
         None => {
             let end = address.saturating_add(length);
             (region.make_attributes(address..end).map_err(OwnAttributesError::Engine)?, true)
@@ -406,10 +419,31 @@ pub fn set_own_attributes(
     table.set(bytes, page).map_err(OwnAttributesError::Attributes)?;
     if is_new {
         region.set_attributes(Some(&table)).map_err(OwnAttributesError::Engine)?;
-        state.own.insert(key, table);
+        state.own.insert(key, OwnUse::Attributes(table));
         return Ok(());
     }
     region.await_accesses().map_err(OwnAttributesError::Engine)
+}
+
+/// Has READs of a region wait for handlers, as [`MemoryRegion::make_flush_region`] does, in the program's own words.
+///
+/// # Errors
+/// Why they do not wait.
+pub fn make_flush_region(region: &MemoryRegion<Host>) -> Result<(), OwnAttributesError> {
+    begin_use();
+    let mut state = STATE.lock();
+    let key = region.rkey();
+    if state.watched.contains_key(&key) {
+        return Err(OwnAttributesError::Watched);
+    }
+    match state.own.get(&key) {
+        Some(OwnUse::Attributes(_)) => return Err(OwnAttributesError::HasAttributes),
+        Some(OwnUse::Flushes) => return Ok(()),
+        None => {}
+    }
+    region.make_flush_region().map_err(OwnAttributesError::Engine)?;
+    state.own.insert(key, OwnUse::Flushes);
+    Ok(())
 }
 
 /// The counts of the pages that lie in a range of addresses and have been accessed, in the order of their addresses; none: nothing is watched.

@@ -1,6 +1,6 @@
 //! Checkpoints of regions of verbs programs: by calls, and of programs that know nothing of them.
 
-use super::{compiled, output, run, said};
+use super::{compiled, output, run, run_on, said};
 use pagewire_active::{Inspection, MemoryError, SavedMemory, Verified};
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -119,6 +119,11 @@ fn regions_are_saved_and_restored_by_calls() {
 #[test]
 fn pages_of_regions_have_attributes_and_logs() {
     run(&compiled("tests/c/region_log.c"), "");
+}
+
+#[test]
+fn a_verbs_program_flushes_handlers_by_a_read() {
+    run_on(&["local", "tcp", "udp"], &compiled("tests/c/flush_region.c"), "");
 }
 
 /// What was acknowledged is there, byte by byte, whenever the process was killed.

@@ -200,11 +200,16 @@ pub unsafe fn restore_region(
     checkpoint::restore_region(region, memory, file, number)
 }
 
-/// Why a region does not get attributes.
+/// Bytes of a region whose READs wait for handlers: the word for all logs.
+const FLUSH_REGION_LENGTH: u64 = 8;
+
+/// Why a region does not get attributes, or does not become one of flushes.
 #[derive(Debug)]
 pub enum RegionAttributesError {
     /// There is none.
     NoRegion,
+    /// It is not of 8 bytes, or peers may do other things with it than read it.
+    NoFlushRegion,
     /// As it says.
     Refused(OwnAttributesError),
 }
@@ -224,6 +229,24 @@ pub unsafe fn set_region_attributes(
     // SAFETY: the caller promises that `mr` is NULL or registered, and is not deregistered meanwhile.
     let (region, memory) = unsafe { region_of(mr) }.ok_or(RegionAttributesError::NoRegion)?;
     watch::set_own_attributes(region, memory, bytes, page).map_err(RegionAttributesError::Refused)
+}
+
+/// Has READs of a region by peers wait for handlers (`pw_make_flush_region()`): a region of one word.
+///
+/// # Errors
+/// Why they do not wait.
+///
+/// # Safety
+/// As for [`watch_region`].
+pub unsafe fn make_flush_region(mr: *mut ibv_mr) -> std::result::Result<(), RegionAttributesError> {
+    // SAFETY: the caller promises that `mr` is NULL or registered, and is not deregistered meanwhile.
+    let (region, (_, length)) = unsafe { region_of(mr) }.ok_or(RegionAttributesError::NoRegion)?;
+    let more = Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC | Rights::MEMORY_WINDOW_BIND;
+    let only_reads = region.rights().contains(Rights::REMOTE_READ) && !region.rights().intersects(more);
+    if length != FLUSH_REGION_LENGTH || !only_reads {
+        return Err(RegionAttributesError::NoFlushRegion);
+    }
+    watch::make_flush_region(region).map_err(RegionAttributesError::Refused)
 }
 
 /// The rights that access flags ask for; flags that a device may ignore are ignored when they are not known.
