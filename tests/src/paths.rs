@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 const STRANGER: &str = "
 import socket, time
 def listen(port):
-    stranger = socket.socket()
-    stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     while True:
+        stranger = socket.socket()
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             stranger.bind(('0.0.0.0', port))
             stranger.listen()

@@ -169,12 +169,13 @@ pw_error pw_set_region_attributes(struct ibv_mr *mr, uint64_t offset, uint64_t l
  * Makes a region one of flushes: a READ of it by a peer completes when the handlers of this process have returned for all that was logged of the peer's
  * queue pair before, whatever region and log. The peer calls nothing of Pagewire: it READs the 8 bytes, which mean nothing, on the queue pair of its
  * accesses. Requests behind that READ wait for it. The logs are handled at once, whatever count or time pw_log_serve() sleeps for. While a handler does
- * not return, or nobody reads the log, the READ does not end. A peer on Pagewire is told to be patient; the retries of another one end.
+ * not return, or nobody reads the log, the READ does not end: a requester on Pagewire waits without bound, and the READ of another one fails with
+ * IBV_WC_RETRY_EXC_ERR. After a log was damaged one READ fails with IBV_WC_REM_OP_ERR.
  *
  * mr: 8 bytes long, registered with IBV_ACCESS_REMOTE_READ, without IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_ATOMIC and IBV_ACCESS_MW_BIND, and not
- * deregistered meanwhile. It stays one of flushes until ibv_dereg_mr(). Calling it once more changes nothing.
+ * deregistered meanwhile. It stays one of flushes until ibv_dereg_mr(), and ibv_rereg_mr() is refused. Calling it once more changes nothing.
  *
- * PW_ARGUMENT: mr is not such a region; PW_ENGINE: mr is none; it is watched or saved, or its pages have attributes.
+ * PW_ARGUMENT: mr is not such a region; PW_ENGINE: mr is none; it is watched or saved, its pages have attributes, or a stopped peer is within an access.
  */
 pw_error pw_make_flush_region(struct ibv_mr *mr);
 

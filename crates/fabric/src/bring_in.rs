@@ -298,9 +298,9 @@ impl PageInContext {
         }
     }
 
-    /// Whether a rule has lost pages of a region of this process.
-    fn has_lost(&self, segment: &Segment, region: &RegionLife) -> bool {
-        self.rules.is_some() && self.held.has_lost(&[self.own_pages(segment, region)])
+    /// Whether a rule holds back pages of a region of this process.
+    fn holds_any(&self, segment: &Segment, region: &RegionLife) -> bool {
+        self.rules.is_some() && self.held.has_any(&[self.own_pages(segment, region)])
     }
 
     /// Tells those who wait for lost pages of regions that have ended.
@@ -323,7 +323,7 @@ impl PageInContext {
         std::iter::from_fn(|| stretch.take()).try_for_each(|piece| {
             let memory = piece.memory();
             let segment = Segment { address: memory.start, length: memory.end - memory.start };
-            if self.has_lost(&segment, region) {
+            if self.holds_any(&segment, region) {
                 return Ok(());
             }
             let brought_in = self.bring_in(&segment, region, write);

@@ -3,14 +3,21 @@
 
 use crate::descriptors::Descriptor;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use std::any::Any;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
 /// As long as it lives datagrams to a group come in at an interface.
-// A socket of its own: one has few memberships at most (net.ipv4.igmp_max_memberships).
 #[derive(Debug)]
 pub struct GroupMembership {
-    _socket: Descriptor,
+    _keeps: Box<dyn Any + Send + Sync>,
+}
+
+impl GroupMembership {
+    /// One that ends when what it keeps is dropped.
+    pub fn new(keeps: impl Any + Send + Sync) -> Self {
+        GroupMembership { _keeps: Box::new(keeps) }
+    }
 }
 
 /// Joins a group at the interface with this index.
@@ -18,6 +25,7 @@ pub struct GroupMembership {
 /// # Errors
 /// The kernel's.
 pub fn join(group: IpAddr, interface: u32) -> io::Result<GroupMembership> {
+    // A socket of its own: one has few memberships at most (net.ipv4.igmp_max_memberships).
     let family = if group.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = Descriptor::new(socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)?;
     match group {
@@ -27,5 +35,5 @@ pub fn join(group: IpAddr, interface: u32) -> io::Result<GroupMembership> {
         }
         IpAddr::V6(group) => sockopt::set_ipv6_add_membership(&socket, &group, interface)?,
     }
-    Ok(GroupMembership { _socket: socket })
+    Ok(GroupMembership::new(socket))
 }

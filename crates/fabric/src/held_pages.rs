@@ -21,7 +21,8 @@ pub enum PageFate {
 
 /// Rules about pages that threads bring in.
 pub trait PageRules: Send + Sync {
-    /// What becomes of the pages that a task asks for; `None`: they come. Called once for each task, under a lock: it asks for no pages.
+    /// What becomes of the pages that a task asks for; `None`: they come. Called once for each task whose pages are not held back already, under
+    /// a lock: it asks for no pages.
     fn fate(&self) -> Option<PageFate>;
 }
 
@@ -136,6 +137,7 @@ impl HeldPages {
         let fate = rules.fate();
         match fate {
             Some(PageFate::Lost) => {}
+            Some(PageFate::Late(_)) if state.is_stopped => return None,
             Some(PageFate::Late(delay)) => {
                 state.late.push(LateTask { pages: pages.to_vec(), due: Instant::now() + delay });
                 return fate;
@@ -167,6 +169,12 @@ impl HeldPages {
     /// Whether one of the pages is lost.
     pub fn has_lost(&self, pages: &[RegionPages]) -> bool {
         self.state.lock().has_lost(pages)
+    }
+
+    /// Whether one of the pages is lost, or late.
+    pub fn has_any(&self, pages: &[RegionPages]) -> bool {
+        let state = self.state.lock();
+        state.has_lost(pages) || state.due(pages).is_some_and(|due| due > Instant::now())
     }
 
     /// Has somebody wait for pages of which one is lost; false: none is.

@@ -4,11 +4,11 @@ use crate::limits;
 use crate::memory::{SimMemory, SimProcess};
 use crate::packet::is_vendor;
 use crate::process::VirtualProcess;
-use crate::state::{SharedWorld, SimEvent};
+use crate::state::{SharedWorld, SimEvent, join_group};
 use crate::words::{Array, SimWords};
 use pagewire_fabric::{
-    ChannelId, Direction, Fabric, PageInThreads, PrefetchError, ROCE_PORT, ReceivedDatagram, RegionPart,
-    Route, SendBatch, StreamId, StreamState, SyncRequest, WordsFile,
+    ChannelId, Direction, Fabric, GroupMembership, PageInThreads, PrefetchError, ROCE_PORT, ReceivedDatagram,
+    RegionPart, Route, SendBatch, StreamId, StreamState, SyncRequest, WordsFile,
 };
 use pagewire_iommu::words::Site;
 use pagewire_iommu::{RegionLife, RegionView};
@@ -250,6 +250,10 @@ impl Fabric for SimFabric {
         let array = array.filter(|array| array.length() == length).ok_or(std::io::ErrorKind::InvalidData)?;
         let holder = self.process.clone();
         Ok(if writable { SimWords::new(array, holder) } else { SimWords::read_only(array, holder) })
+    }
+
+    fn join_group(&self, group: IpAddr, _interface: u32) -> std::io::Result<GroupMembership> {
+        Ok(join_group(&self.shared, self.process.id, group))
     }
 
     fn refuse_channels(&self) {

@@ -10,14 +10,14 @@ use crate::process::{ProcessId, VirtualProcess};
 use crate::streams::{SimStreams, StreamPacket, StreamSent};
 use crate::words::{Array, SimWords};
 use pagewire_fabric::{
-    Channel, ChannelEnd, ChannelId, FabricEvent, RegionPart, Route, StreamId, StreamState, SyncOutcome,
-    SyncRequest,
+    Channel, ChannelEnd, ChannelId, FabricEvent, GroupMembership, RegionPart, Route, StreamId, StreamState,
+    SyncOutcome, SyncRequest,
 };
 use pagewire_iommu::RegionView;
 use pagewire_memory::Segment;
 use parking_lot::Mutex;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -138,6 +138,8 @@ pub struct WorldState {
     buried: u64,
     blocks: HashMap<(HostId, u32), ProcessId>,
     streams: SimStreams,
+    /// How often a process has joined a multicast group.
+    groups: BTreeMap<(IpAddr, ProcessId), u32>,
     pub notes: Option<Notes>,
     due: BinaryHeap<Reverse<ScheduleEntry>>,
     sequence: u64,
@@ -169,6 +171,7 @@ impl SharedWorld {
             buried: 0,
             blocks: HashMap::new(),
             streams: SimStreams::default(),
+            groups: BTreeMap::new(),
             notes: None,
             due: BinaryHeap::new(),
             sequence: 0,
@@ -321,6 +324,9 @@ impl SharedWorld {
         if let Some(stream) = route.stream {
             return state.send_by_stream(now, from, stream, route, bytes);
         }
+        if route.destination.is_multicast() {
+            return state.send_to_group(now, from, &SimDatagram::new(route, bytes));
+        }
         let Some(host) = state.host_of.get(&route.destination).copied() else {
             state.network.counters.unknown += 1;
             return;
@@ -343,6 +349,31 @@ impl SharedWorld {
             state.carry(from.host, host, arrival, datagram);
         }
     }
+}
+
+/// What keeps a process in a multicast group.
+struct JoinedGroup {
+    shared: Arc<SharedWorld>,
+    member: (IpAddr, ProcessId),
+}
+
+impl Drop for JoinedGroup {
+    fn drop(&mut self) {
+        let groups = &mut self.shared.state.lock().groups;
+        if let Some(joined) = groups.get_mut(&self.member) {
+            *joined -= 1;
+            if *joined == 0 {
+                groups.remove(&self.member);
+            }
+        }
+    }
+}
+
+/// A process joins a multicast group.
+pub fn join_group(shared: &Arc<SharedWorld>, process: ProcessId, group: IpAddr) -> GroupMembership {
+    let member = (group, process);
+    *shared.state.lock().groups.entry(member).or_default() += 1;
+    GroupMembership::new(JoinedGroup { shared: shared.clone(), member })
 }
 
 impl WorldState {
@@ -396,6 +427,24 @@ impl WorldState {
             None => {
                 self.network.counters.unknown += 1;
                 self.network.left(from, to);
+            }
+        }
+    }
+
+    /// Brings a packet to each process that has joined its group, the sender's, too. Each copy has a fate of its own.
+    fn send_to_group(&mut self, now: u64, from: &VirtualProcess, datagram: &SimDatagram) {
+        let group = datagram.destination();
+        let of_group = (group, ProcessId(0))..=(group, ProcessId(usize::MAX));
+        let members: Vec<ProcessId> = self.groups.range(of_group).map(|((_, member), _)| *member).collect();
+        for to in members {
+            let host = self.members[to.0].process.host;
+            let arrivals = self.network.send(&mut self.random, now, from.host, host, datagram.length());
+            for arrival in arrivals.into_iter().flatten() {
+                let mut datagram = datagram.clone();
+                if arrival.corrupted {
+                    datagram.corrupt(&mut self.random);
+                }
+                self.schedule(arrival.at, Due::Datagram { from: from.host, to, datagram });
             }
         }
     }
@@ -559,6 +608,7 @@ impl WorldState {
             member.inbox.clear();
             member.channels.clear();
             self.blocks.retain(|_, owner| *owner != id);
+            self.groups.retain(|(_, member), _| *member != id);
             for (stream, at) in self.streams.end(&mut self.random, ended, id) {
                 self.schedule(at, Due::StreamAnswer { stream });
             }

@@ -114,6 +114,8 @@ pub struct WorkloadReport {
     /// UC and UD messages posted, and those that arrived.
     pub unreliable_sent: u64,
     pub unreliable_received: u64,
+    /// Of those, messages to multicast groups.
+    pub group_received: u64,
     /// Times that a connection was brought down and up again.
     pub upheavals: u64,
     /// Times that a queue pair went through SQD.
@@ -149,6 +151,7 @@ impl AddAssign for WorkloadReport {
         self.withdrawn += other.withdrawn;
         self.unreliable_sent += other.unreliable_sent;
         self.unreliable_received += other.unreliable_received;
+        self.group_received += other.group_received;
         self.upheavals += other.upheavals;
         self.drains += other.drains;
         self.deaths += other.deaths;

@@ -436,10 +436,8 @@ pub fn make_flush_region(region: &MemoryRegion<Host>) -> Result<(), OwnAttribute
     if state.watched.contains_key(&key) {
         return Err(OwnAttributesError::Watched);
     }
-    match state.own.get(&key) {
-        Some(OwnUse::Attributes(_)) => return Err(OwnAttributesError::HasAttributes),
-        Some(OwnUse::Flushes) => return Ok(()),
-        None => {}
+    if let Some(OwnUse::Attributes(_)) = state.own.get(&key) {
+        return Err(OwnAttributesError::HasAttributes);
     }
     region.make_flush_region().map_err(OwnAttributesError::Engine)?;
     state.own.insert(key, OwnUse::Flushes);

@@ -4,6 +4,8 @@
  */
 #include "loopback.h"
 
+#include <errno.h>
+
 enum { MOST = 64 };
 
 static unsigned handled;
@@ -45,6 +47,16 @@ static int completes(uint64_t wr_id, unsigned milliseconds)
     return 0;
 }
 
+static enum ibv_wc_status await_status(void)
+{
+    time_t end = time(NULL) + 60;
+    struct ibv_wc wc;
+
+    while (!ibv_poll_cq(cq, 1, &wc))
+        REQUIRE(time(NULL) < end);
+    return wc.status;
+}
+
 int main(void)
 {
     static uint64_t words[2];
@@ -76,6 +88,8 @@ int main(void)
     REQUIRE(pw_make_flush_region(flushes) == PW_OK && pw_make_flush_region(flushes) == PW_OK);
     REQUIRE(pw_set_region_attributes(flushes, 0, PW_TO_END, PW_LOG_PUTS, log) == PW_ENGINE && strstr(pw_error_message(), "wait for handlers"));
     REQUIRE(pw_watch_region(flushes, PW_WATCH_READS) == PW_ENGINE);
+    REQUIRE(ibv_rereg_mr(flushes, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_READ) && errno == EINVAL);
+    REQUIRE(ibv_rereg_mr(flushes, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, words, 8, 0) && errno == EINVAL);
     post_read(flushes, 2);
     REQUIRE(completes(2, 60000));
     REQUIRE(pw_set_region_attributes(mr, 0, PW_TO_END, PW_LOG_PUTS, log) == PW_OK);
@@ -120,7 +134,16 @@ int main(void)
     REQUIRE(!completes(21, 50));
     REQUIRE(pw_log_free(log) == PW_OK && completes(21, 60000));
 
-    /* Another region of the same memory is an ordinary one. */
+    /* A READ that waits ends with the region. Another one of the same memory is ordinary. */
+    REQUIRE(pw_set_region_attributes(mr, 0, PW_TO_END, PW_LOG_PUTS, other) == PW_OK);
+    access_memory(IBV_WR_RDMA_WRITE, mr, (uintptr_t)mr->addr, 8);
+    post_read(flushes, 22);
+    REQUIRE(!completes(22, 50));
+    REQUIRE(!ibv_dereg_mr(flushes));
+    REQUIRE(await_status() == IBV_WC_REM_ACCESS_ERR);
+    REQUIRE(!ibv_destroy_qp(qp[0]) && !ibv_destroy_qp(qp[1]) && pw_set_region_attributes(mr, 0, PW_TO_END, 0, other) == PW_OK);
+    connect_queue_pairs();
+    REQUIRE((flushes = ibv_reg_mr(pd, words, 8, ALL)) != NULL);
     REQUIRE(!ibv_dereg_mr(flushes) && (flushes = ibv_reg_mr(pd, words, 8, ALL)) != NULL);
     access_memory(IBV_WR_RDMA_WRITE, flushes, (uintptr_t)flushes->addr, 8);
     REQUIRE(!ibv_destroy_qp(qp[0]) && !ibv_destroy_qp(qp[1]) && pw_log_free(other) == PW_OK);

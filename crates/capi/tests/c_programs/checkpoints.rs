@@ -122,7 +122,7 @@ fn pages_of_regions_have_attributes_and_logs() {
 }
 
 #[test]
-fn a_verbs_program_flushes_handlers_by_a_read() {
+fn read_of_a_flush_region_waits_for_handlers() {
     run_on(&["local", "tcp", "udp"], &compiled("tests/c/flush_region.c"), "");
 }
 

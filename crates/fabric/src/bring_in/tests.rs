@@ -124,7 +124,7 @@ fn lost_pages_end_with_their_region_and_take_no_thread() {
         pages.bring_in(tenant(1), &[RegionPart { region, segment: page(n) }], true, n);
     }
     let limit = Instant::now() + LONG;
-    while !(0..lost).all(|n| pages.hands.has_lost(&page(n), &region)) {
+    while !(0..lost).all(|n| pages.hands.holds_any(&page(n), &region)) {
         assert!(Instant::now() < limit, "the threads wait");
         std::thread::yield_now();
     }
@@ -180,7 +180,7 @@ fn a_page_that_two_ask_for_at_once_is_lost_for_both() {
 
 /// Where a process is its own peer, either end may ask for a page: what a rule has decided holds for both.
 #[test]
-fn a_page_that_a_rule_holds_back_is_held_back_from_both_ends() {
+fn held_page_is_held_from_both_ends() {
     for fate in [PageFate::Lost, PageFate::Late(10 * LONG)] {
         let (told, hears) = channel();
         let memory = Arc::new(HostMemory::new());

@@ -69,8 +69,8 @@ impl<'s, F: Fabric> Accesses<'s, F> {
         Ok(())
     }
 
-    /// Whether a transfer waits for a peer's page; then it is asked for. Pages that are cheap come while the bytes are moved, unless threads
-    /// bring in every page.
+    /// Whether a transfer waits for a peer's page; then it is asked for. Pages that are cheap come while the bytes are moved: where threads
+    /// bring in every page, once one has answered.
     #[cold]
     pub(crate) fn wait_for_peer_page(
         self,
@@ -81,8 +81,8 @@ impl<'s, F: Fabric> Accesses<'s, F> {
         waits: &mut FaultState,
     ) -> bool {
         let bytes = part.segment.length;
-        let comes_at_once = absence == Absence::Cheap && self.0.options.faults_at_once;
-        if comes_at_once || waits.peer_times >= BRING_IN_TRIES {
+        let may_come_now = self.0.options.faults_at_once || waits.peer_times > 0;
+        if absence == Absence::Cheap && may_come_now || waits.peer_times >= BRING_IN_TRIES {
             // Not each time that the transfer is tried while it waits for something else.
             if !waits.is_waiting() {
                 self.0.page_faults.note_peer(FaultCounts { minor: 1, bytes, ..FaultCounts::default() });

@@ -269,6 +269,9 @@ impl<F: Fabric> QueuePair<F> {
             invalid_if(is_foreign, "the address handle is of another protection domain")?;
             invalid_if(*queue_pair > MAX_QUEUE_PAIR_NUMBER, "queue pair number of a datagram's receiver")?;
         }
+        if let Some(Destination::SharedQueue(number)) = request.destination {
+            invalid_if(number > MAX_QUEUE_PAIR_NUMBER, "number of a shared receive queue")?;
+        }
         Ok((operation, opcode, length))
     }
 

@@ -295,16 +295,16 @@ impl<F: Fabric> Services<F> {
     }
 
     /// Has READs of a region answered when handlers have handled what was logged of the reading queue pair: all at its first byte, and at
-    /// the offset 8 * (user domain + 1) what is in that log.
+    /// the offset 8 * (user domain + 1) what is in that log. When this returns, later READs are.
     ///
     /// # Errors
-    /// `NotFound`: the key is not valid.
+    /// `NotFound`: the key is not valid; `Busy`: an access that was checked before does not end.
     pub fn make_flush_region(&self, key: u32) -> Result<()> {
         let place = self.regions.place_of(key);
         self.interception.is_used.store(true, Ordering::Release);
         self.interception.flushes.write().insert(place);
         if self.regions.intercept(key, true, None) {
-            return Ok(());
+            return self.wait_for_hazards(Revoked::Region(place));
         }
         self.interception.flushes.write().remove(&place);
         Err(Error::NotFound("the key names no region"))

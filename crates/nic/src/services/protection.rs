@@ -271,7 +271,7 @@ impl<F: Fabric> MemoryRegion<F> {
     /// the offset 8 * (user domain + 1) what is in that log. Other accesses are refused.
     ///
     /// # Errors
-    /// `NotFound`: the region has ended.
+    /// `NotFound`: the region has ended; `Busy`: an access that was under way before does not end.
     pub fn make_flush_region(&self) -> Result<()> {
         self.services().make_flush_region(self.rkey())
     }
@@ -352,11 +352,13 @@ impl<F: Fabric> MemoryRegion<F> {
         let mut registered = self.registered.lock();
         let changed = registered.changed(&change)?;
         self.refuse_if_windows_are_bound(registered.key)?;
+        let place = self.services.regions.place_of(registered.key);
+        let is_flush = self.services.interception.is_flush(place);
+        invalid_if(is_flush, "READs of the region wait for handlers: it stays as it is")?;
         if let Reregistration { domain: None, translation: None, access: Some(access) } = change {
             self.services.check_rights(access, registered.address, registered.length)?;
             check_long(registered.length, registered.iova, access)?;
             self.services.suspend_region(registered.key)?;
-            let place = self.services.regions.place_of(registered.key);
             // One may have been bound by the rights of before.
             self.services.unbind_from_region(place)?;
             let is_intercepted = self.services.interception.table(place).is_some();
@@ -364,7 +366,6 @@ impl<F: Fabric> MemoryRegion<F> {
             registered.access = access;
             return Ok(());
         }
-        let place = self.services.regions.place_of(registered.key);
         let has_attributes = self.services.interception.table(place).is_some();
         invalid_if(has_attributes, "the region's pages have attributes: they are to be taken away before")?;
         let Registered { domain, address, length, iova, access, .. } = &changed;

@@ -316,6 +316,7 @@ fn main() -> ExitCode {
         "conditional_writes_withdrawn": report.withdrawn,
         "unreliable_sent": report.unreliable_sent,
         "unreliable_received": report.unreliable_received,
+        "group_received": report.group_received,
         "upheavals": report.upheavals,
         "drains": report.drains,
         "deaths": report.deaths,

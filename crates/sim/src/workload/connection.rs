@@ -9,6 +9,7 @@ use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::memory_window::MemoryWindow;
 use pagewire_nic::{AddressHandle, CompletionOpcode, FlushRequest, MemoryRegion, QueuePair};
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// What a send request is.
@@ -119,6 +120,8 @@ pub struct ConnectionEnd<F: Fabric> {
     pub window: Option<WindowModel>,
     /// How to reach the other end (UD).
     pub address: Option<Arc<AddressHandle<F>>>,
+    /// The multicast group by which messages come to this end (UD).
+    pub group: Option<IpAddr>,
     pub incarnation: u64,
 }
 

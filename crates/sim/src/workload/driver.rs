@@ -218,6 +218,10 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     /// Destroys the queue pairs of all that live, which nothing may hinder once nothing is under way. Without that the
     /// engines stay in memory.
     pub fn end(&mut self) -> Result<(), Violation> {
+        for connection in 0..self.connections.len() {
+            self.leave_group(connection, 0)?;
+            self.leave_group(connection, 1)?;
+        }
         for party in 0..self.parties.len() {
             for queue_pair in pagewire_nic::QueuePair::all_of(&self.parties[party].nic) {
                 let destroyed = self.patiently(party, || queue_pair.destroy());

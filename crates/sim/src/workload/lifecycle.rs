@@ -10,6 +10,7 @@ use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::{AddressVector, QpCapabilities, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::{Error, QueuePairInit, Rights, XrcOpener};
 use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Nanoseconds in which a queue pair in ERR must have flushed.
 const FLUSH_TIME: u64 = 1_000_000_000;
@@ -28,8 +29,12 @@ pub(super) fn create_end<F: Fabric>(
     (party, peer): (usize, usize),
     kind: QueuePairType,
     shared: bool,
+    groups: EndGroups,
 ) -> Result<ConnectionEnd<F>, Error> {
-    let vector = address_of(&parties[peer]);
+    let mut vector = address_of(&parties[peer]);
+    if let Some(group) = groups.peer {
+        vector.destination_gid = gid_of(group);
+    }
     let owner = &mut parties[party];
     let common = random.u32(0..4) == 0;
     let init = QueuePairInit {
@@ -54,6 +59,9 @@ pub(super) fn create_end<F: Fabric>(
     };
     // Events name it by this.
     queue_pair.set_cookie(u64::from(queue_pair.number()));
+    if let Some(group) = groups.own {
+        queue_pair.attach_group(gid_of(group))?;
+    }
     Ok(ConnectionEnd {
         party,
         queue_pair,
@@ -70,8 +78,31 @@ pub(super) fn create_end<F: Fabric>(
         pause: None,
         window: None,
         address,
+        group: groups.own,
         incarnation: 0,
     })
+}
+
+impl<F: Fabric> ConnectionEnd<F> {
+    /// Its queue pair leaves the group that it is in, if it is in one: else it cannot be destroyed.
+    pub(super) fn leave_group(&self) -> Result<(), Error> {
+        self.group.map_or(Ok(()), |group| self.queue_pair.detach_group(gid_of(group)))
+    }
+}
+
+/// The multicast groups by which messages come to an end and to the other one.
+#[derive(Clone, Copy, Default)]
+pub(super) struct EndGroups {
+    pub own: Option<IpAddr>,
+    pub peer: Option<IpAddr>,
+}
+
+/// As [`GidEntry`](pagewire_nic::GidEntry) has the address of a host.
+fn gid_of(group: IpAddr) -> [u8; 16] {
+    match group {
+        IpAddr::V4(group) => group.to_ipv6_mapped().octets(),
+        IpAddr::V6(group) => group.octets(),
+    }
 }
 
 pub(super) fn address_of<F: Fabric>(party: &Party<F>) -> AddressVector {
@@ -92,11 +123,13 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         kind: QueuePairType,
     ) -> Result<Option<SimConnection<F>>, Violation> {
         let mut ends = Vec::with_capacity(2);
+        let groups = self.draw_groups(kind);
         for (side, (party, peer)) in [(parties.0, parties.1), (parties.1, parties.0)].into_iter().enumerate()
         {
             let shared = self.draw_shared(kind);
             let own = kind_at(kind, side);
-            match create_end(&mut self.parties, &mut self.random, (party, peer), own, shared) {
+            let groups = EndGroups { own: groups[side], peer: groups[1 - side] };
+            match create_end(&mut self.parties, &mut self.random, (party, peer), own, shared, groups) {
                 Ok(mut end) => {
                     if kind == QueuePairType::Uc {
                         end.window = Some(self.parties[party].take_window(self.random.u64(..)));
@@ -117,6 +150,28 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
             flushed: Vec::new(),
             temporary: None,
         }))
+    }
+
+    /// Multicast groups for the two ends of every second connection by UD, in the place of their addresses.
+    fn draw_groups(&mut self, kind: QueuePairType) -> [Option<IpAddr>; 2] {
+        if kind != QueuePairType::Ud || !self.plan.extended || self.random.bool() {
+            return [None; 2];
+        }
+        // 239.0.0.1 and those that follow.
+        let first = 0xEF00_0001 + 2 * self.connections.len() as u32;
+        [first, first + 1].map(|group| Some(Ipv4Addr::from_bits(group).into()))
+    }
+
+    /// As [`ConnectionEnd::leave_group`], which fails for dead parties only.
+    pub(super) fn leave_group(&self, connection: usize, side: usize) -> Result<(), Violation> {
+        let end = &self.connections[connection].ends[side];
+        match end.leave_group() {
+            // A dead party may have ended between this and the queue pair that follows.
+            Err(error) if self.stage.is_alive(end.party) => {
+                Err(self.violation(format!("a queue pair does not leave its group: {error}")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether an end of such a connection has a shared receive queue.
@@ -444,10 +499,14 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         let end = &self.connections[connection].ends[side];
         let (party, peer) = (end.party, self.connections[connection].ends[1 - side].party);
         let (old, shared) = (end.queue_pair.clone(), end.shared);
+        let groups = EndGroups { own: end.group, peer: self.connections[connection].ends[1 - side].group };
         let kind = self.connections[connection].kind_at(side);
         let change = QueuePairChange { state: Some(QpState::Reset), ..QueuePairChange::default() };
         self.stage
             .note(connection, &|| format!("party {party} gives its queue pair up, for another: {fresh}"));
+        if fresh {
+            self.leave_group(connection, side)?;
+        }
         let xrc = self.parties[party].xrc.as_ref().filter(|_| kind == QueuePairType::XrcReceive);
         let outcome = self.patiently(party, || match (fresh, xrc) {
             (false, _) => old.modify(&change),
@@ -465,7 +524,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         }
         self.poll(party)?;
         self.by_number.remove(&(party, old.number()));
-        match create_end(&mut self.parties, &mut self.random, (party, peer), kind, shared) {
+        match create_end(&mut self.parties, &mut self.random, (party, peer), kind, shared, groups) {
             Ok(made) => {
                 self.by_number.insert((party, made.queue_pair.number()), (connection, side));
                 let end = &mut self.connections[connection].ends[side];

@@ -10,8 +10,8 @@ use super::{Violation, WorkloadStage, pattern};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::{QpState, QueuePairType};
 use pagewire_nic::{
-    CompletionOpcode, Data, Destination, FlushRequest, ScatterGather, SendOperation, SendRequest,
-    WindowBinding, WindowWork,
+    CompletionOpcode, Data, Destination, FlushRequest, GROUP_QUEUE_PAIR, ScatterGather, SendOperation,
+    SendRequest, WindowBinding, WindowWork,
 };
 
 /// Send requests of one queue pair under way.
@@ -505,7 +505,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         let destination = match (&end.address, link.kind) {
             (Some(address), QueuePairType::Ud) => Some(Destination::Address {
                 address,
-                queue_pair: peer.queue_pair.number(),
+                queue_pair: peer.group.map_or(peer.queue_pair.number(), |_| GROUP_QUEUE_PAIR),
                 // With the top bit set: the queue pair's own.
                 queue_key: if self.random.bool() { QUEUE_KEY } else { 1 << 31 },
             }),

@@ -1,6 +1,6 @@
 //! Receives: posting them, and checking what arrived in them.
 
-use super::connection::{ExpectedMessage, Phase, PostedReceive};
+use super::connection::{ConnectionEnd, ExpectedMessage, Phase, PostedReceive};
 use super::driver::Workload;
 use super::party::{SHARED_RECEIVE, Zone, ZoneUse};
 use super::{Violation, WorkloadStage, pattern};
@@ -168,6 +168,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         let kind = self.connections[connection].kind;
         if !kind.is_reliable() {
             self.report.unreliable_received += 1;
+            self.report.group_received += u64::from(self.connections[connection].ends[side].group.is_some());
         }
         if self.plan.exact || kind.is_reliable() {
             return self.connections[connection].ends[side]
@@ -204,9 +205,9 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
 
     /// Whether the global routing header in front of a datagram is whole, is of the version that its completion says, and tells
     /// where the datagram came from and went to.
-    fn names(&self, bytes: &[u8], from: usize, to: usize, version: RoutingHeader) -> bool {
-        let [source, destination] =
-            [from, to].map(|party| self.parties[party].context.device().gids[0].address);
+    fn names(&self, bytes: &[u8], from: usize, to: &ConnectionEnd<F>, version: RoutingHeader) -> bool {
+        let address_of = |party: usize| self.parties[party].context.device().gids[0].address;
+        let (source, destination) = (address_of(from), to.group.unwrap_or(address_of(to.party)));
         match grh::parse(bytes) {
             Ok(NetworkHeader::Ipv4(header)) => {
                 version == RoutingHeader::Ipv4
@@ -256,7 +257,8 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
             }
         }
         let version = completion.routing_header;
-        if kind == QueuePairType::Ud && !self.names(&bytes, sender.party, party, version) {
+        let receiver = &self.connections[connection].ends[side];
+        if kind == QueuePairType::Ud && !self.names(&bytes, sender.party, receiver, version) {
             return Err(self.violation(format!("the global route in front of {message:?} is wrong")));
         }
         if !message.write && bytes[front as usize..placed as usize] != body {

@@ -3,7 +3,7 @@
 use super::WorkloadStage;
 use super::connection::{Phase, kind_at};
 use super::driver::Workload;
-use super::lifecycle::create_end;
+use super::lifecycle::{EndGroups, create_end};
 use super::party::PartyInit;
 use pagewire_fabric::Fabric;
 use pagewire_nic::Error;
@@ -43,6 +43,8 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
         for connection in 0..self.connections.len() {
             for side in 0..2 {
                 if self.connections[connection].ends[side].party == party {
+                    // It may have ended before it joined, or after it left.
+                    let _ = self.connections[connection].ends[side].leave_group();
                     self.take_over(connection, side)?;
                 }
             }
@@ -59,9 +61,10 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     fn take_over(&mut self, connection: usize, side: usize) -> Result<(), Error> {
         let link = &self.connections[connection];
         let (kind, party, peer) = (link.kind, link.ends[side].party, link.ends[1 - side].party);
+        let groups = EndGroups { own: link.ends[side].group, peer: link.ends[1 - side].group };
         let shared = self.draw_shared(kind);
         let own = kind_at(kind, side);
-        let mut end = create_end(&mut self.parties, &mut self.random, (party, peer), own, shared)?;
+        let mut end = create_end(&mut self.parties, &mut self.random, (party, peer), own, shared, groups)?;
         if kind == QueuePairType::Uc {
             end.window = Some(self.parties[party].take_window(self.random.u64(..)));
         }

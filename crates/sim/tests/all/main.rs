@@ -6,6 +6,7 @@ mod at_rest;
 mod crashes;
 mod datagrams;
 mod greeting;
+mod groups;
 mod holding;
 mod intercepted_crashes;
 mod mixed_paths;

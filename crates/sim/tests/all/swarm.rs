@@ -68,12 +68,28 @@ fn a_refusal_that_was_lost_is_repeated_by_xrc() {
         let done = swarm.args(words.split_whitespace()).arg(seed.to_string()).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         let report = String::from_utf8(done.stdout).unwrap();
-        let count = |name: &str| -> u64 {
-            let (_, behind) = report.split_once(&format!("\"{name}\":")).unwrap();
-            behind.split_once(',').unwrap().0.parse().unwrap()
-        };
-        assert!(count("extended_requests") > 0 && count("operations") >= 2500, "{report}");
+        let (requests, operations) = (count(&report, "extended_requests"), count(&report, "operations"));
+        assert!(requests > 0 && operations >= 2500, "{report}");
     }
+}
+
+/// A number of a report of the swarm.
+fn count(report: &str, name: &str) -> u64 {
+    let (_, behind) = report.split_once(&format!("\"{name}\":")).unwrap();
+    behind.split_once(',').unwrap().0.parse().unwrap()
+}
+
+/// Datagrams to multicast groups are drawn beside the rest.
+#[test]
+fn swarm_draws_multicast_groups() {
+    let received = |seed: u64| {
+        let words = "--operations 4000 --connections 32 --memory 8388608 --longest 4096 --no-shrink --seed";
+        let mut swarm = Command::new(env!("CARGO_BIN_EXE_swarm"));
+        let done = swarm.args(words.split_whitespace()).arg(seed.to_string()).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        count(&String::from_utf8(done.stdout).unwrap(), "group_received")
+    };
+    assert!((1..=4).map(received).sum::<u64>() > 100);
 }
 
 fn lossy(seed: u64, loss: f64) -> Scenario {

@@ -9,6 +9,7 @@ use pagewire_nic::{
     AddressHandle, CompletionCounter, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, Result,
     SharedReceiveQueue, ThreadDomain, XrcDomain,
 };
+use pagewire_watching::watch;
 use parking_lot::Mutex;
 use slab::Slab;
 use std::sync::Arc;
@@ -82,7 +83,14 @@ impl Leftover {
             Leftover::XrcElsewhere(opened) => opened.close(),
             Leftover::XrcDomain(domain) => close_domain(domain),
             Leftover::MemoryWindow(window) => window.deallocate(),
-            Leftover::Region(region) => region.deregister(),
+            Leftover::Region(region) => {
+                let key = region.rkey();
+                region.deregister()?;
+                if watch::is_used() {
+                    watch::ended(key);
+                }
+                Ok(())
+            }
             Leftover::DeviceMemory(memory) => {
                 memory.end();
                 Ok(())

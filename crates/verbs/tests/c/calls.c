@@ -414,9 +414,9 @@ static void queue_pairs(void)
 		struct ibv_qp_init_attr told;
 		struct ibv_qp_attr attr;
 
-		/* It needs nothing to receive with. */
+		/* It has nothing to receive with. */
 		if (init.qp_type == IBV_QPT_XRC_SEND)
-			wrong = -1;
+			wrong = !pd || !init.send_cq || init.srq;
 		if (one_in(8)) {
 			init.cap = (struct ibv_qp_cap){ number(64), number(64), number(4), number(4), number(128) };
 			wrong = -1;

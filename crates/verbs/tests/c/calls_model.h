@@ -31,11 +31,12 @@ static uint64_t operations[QPS];
 static int groups[QPS];
 static struct ibv_mw *mws[MWS];
 static struct ibv_dm *dms[DMS];
+static size_t dm_lengths[DMS];
 /* One region of each of them. */
 static struct ibv_mr *dm_mrs[DMS];
 static struct ibv_xrcd *xrcds[XRCDS];
 static struct ibv_srq *xrc_srqs[XRC_SRQS];
-/* They do not tell them all themselves. */
+/* Their completion queues and domains. */
 static struct ibv_cq *cq_of_xrc_srq[XRC_SRQS];
 static struct ibv_xrcd *xrcd_of_srq[XRC_SRQS];
 /* Of type XRC_RECV. */

@@ -234,6 +234,10 @@ static void refused_requests(void)
 	connect_again();
 	CHECK(ibv_post_recv(sender, &nothing, &bad_receive) == EINVAL && ibv_post_recv(receiver, &nothing, &bad_receive) == EINVAL);
 	CHECK(ibv_post_send(receiver, &wr, &bad) == EINVAL);
+	/* Numbers have 24 bits. */
+	wr.qp_type.xrc.remote_srqn = numbers[0] | 1 << 24;
+	CHECK(ibv_post_send(sender, &wr, &bad) == EINVAL && bad == &wr);
+	wr.qp_type.xrc.remote_srqn = numbers[0];
 	/* No window is bound by a queue pair of type XRC_RECV. */
 	wr.opcode = IBV_WR_SEND_WITH_INV;
 	CHECK(ibv_post_send(sender, &wr, &bad) == EINVAL);
