@@ -82,7 +82,7 @@ void flushes(int active)
     struct ibv_qp *qp = make();
     struct ibv_mr *target = NULL;
     uint32_t here = qp != NULL, there, key;
-    REQUIRE(here || pair.mine.is_rxe);
+    REQUIRE(here || runs_on_rxe());
     tcp_send(&here, sizeof here);
     tcp_receive(&there, sizeof there);
     if (!here || !there) {

@@ -61,11 +61,16 @@ struct ibv_qp *make_qp(const struct link *link)
     return qp;
 }
 
+int runs_on_rxe(void)
+{
+    return !strncmp(ibv_get_device_name(pair.context->device), "rxe", 3);
+}
+
 static void exchange_ends(struct ibv_qp *qp)
 {
     pair.mine = (struct end){ .number = qp->qp_num, .psn = (uint32_t)(random() & 0xffffff), .key = pair.mr->rkey,
                               .address = (uintptr_t)pair.buffer + HALF };
-    pair.mine.is_rxe = !strncmp(ibv_get_device_name(pair.context->device), "rxe", 3);
+    pair.mine.is_rxe = runs_on_rxe();
     REQUIRE(!ibv_query_gid(pair.context, 1, pair.gid_index, &pair.mine.gid));
     tcp_send(&pair.mine, sizeof pair.mine);
     tcp_receive(&pair.theirs, sizeof pair.theirs);

@@ -76,6 +76,8 @@ uint32_t next(uint32_t *state);
 void fill_bytes(uint8_t *at, uint32_t length, uint32_t seed);
 int bytes_are(const uint8_t *at, uint32_t length, uint32_t seed);
 
+/* Whether this end's device is the kernel's. */
+int runs_on_rxe(void);
 struct ibv_qp *make_qp(const struct link *link);
 /* From RESET to RTS; both ends call it. Sets pair.mine and pair.theirs. */
 void connect_qp(struct ibv_qp *qp, const struct link *link);
