@@ -128,6 +128,7 @@ impl Scenario {
         drawn.plan.exact = drawn.is_exact();
         drawn.plan.natives = random.usize(0..=parties.div_ceil(2));
         drawn.plan.extended = random.bool();
+        drawn.plan.groups = random.bool();
         drawn
     }
 
@@ -190,6 +191,7 @@ impl Scenario {
             ("reuse-flushed", plan.reuse_flushed),
             ("resident", !self.evictions),
             ("without-xrc", !plan.extended),
+            ("groups", plan.groups),
         ] {
             if on {
                 give(name, &"");

@@ -41,6 +41,8 @@ pub struct WorkloadPlan {
     pub natives: usize,
     /// Some connections are extended reliable ones.
     pub extended: bool,
+    /// Datagrams of some connections go to multicast groups.
+    pub groups: bool,
     /// The network loses, doubles and reorders nothing, so that UC and UD messages arrive like others.
     pub exact: bool,
     /// Bytes of the longest message.
@@ -76,6 +78,7 @@ impl WorkloadPlan {
             connections: 64,
             natives: 0,
             extended: true,
+            groups: false,
             exact: true,
             longest: 1 << 20,
             upheaval: true,

@@ -104,6 +104,9 @@ struct SwarmArguments {
     /// No connection is an extended reliable one.
     #[arg(long)]
     without_xrc: bool,
+    /// Datagrams of some connections go to multicast groups.
+    #[arg(long)]
+    groups: bool,
     /// Programs overwrite the buffers of flushed requests at once.
     #[arg(long)]
     reuse_flushed: bool,
@@ -182,6 +185,7 @@ impl SwarmArguments {
         plan.between_crashes = self.between_crashes;
         plan.between_audits = self.between_audits;
         plan.extended = !self.without_xrc;
+        plan.groups = self.groups;
         plan.reuse_flushed = self.reuse_flushed;
         (plan.timeout, plan.retry_count) = (self.timeout, self.retry_count);
         scenario.plan.exact = scenario.is_exact();

@@ -154,7 +154,7 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
 
     /// Multicast groups for the two ends of every second connection by UD, in the place of their addresses.
     fn draw_groups(&mut self, kind: QueuePairType) -> [Option<IpAddr>; 2] {
-        if kind != QueuePairType::Ud || !self.plan.extended || self.random.bool() {
+        if kind != QueuePairType::Ud || !self.plan.groups || self.random.bool() {
             return [None; 2];
         }
         // 239.0.0.1 and those that follow.

@@ -83,7 +83,8 @@ fn count(report: &str, name: &str) -> u64 {
 #[test]
 fn swarm_draws_multicast_groups() {
     let received = |seed: u64| {
-        let words = "--operations 4000 --connections 32 --memory 8388608 --longest 4096 --no-shrink --seed";
+        let words =
+            "--operations 4000 --connections 32 --groups --memory 8388608 --longest 4096 --no-shrink --seed";
         let mut swarm = Command::new(env!("CARGO_BIN_EXE_swarm"));
         let done = swarm.args(words.split_whitespace()).arg(seed.to_string()).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
