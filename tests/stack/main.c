@@ -1,16 +1,25 @@
 /* A thread with little stack, as coroutines and programs with thousands of threads have it, uses every verb of the data path. */
 #include "connect.h"
 
-#include <limits.h>
 #include <pthread.h>
 #include <sys/mman.h>
 
-/* What the verbs may take, and what the C library keeps of a thread's stack for itself. */
+/* What the verbs may take, and what the thread has, filled with a byte that tells how far down something was written. */
 #define STACK_BYTES (16 << 10)
-#define OWN_BYTES (4 << 10)
+#define ALL_BYTES (256 << 10)
+#define UNTOUCHED 0xa5
 
 #define LENGTH (64 << 10)
 #define ROUNDS 300
+
+static unsigned char *stack;
+/* Where the verbs' frames begin: below that of their caller. */
+static unsigned char *top;
+
+static __attribute__((noinline)) unsigned char *frame_of_callee(void)
+{
+	return __builtin_frame_address(0);
+}
 
 static void poll_one(struct ibv_cq *cq)
 {
@@ -20,7 +29,8 @@ static void poll_one(struct ibv_cq *cq)
 	CHECK(wc.status == IBV_WC_SUCCESS);
 }
 
-static void *live(void *unused)
+/* Everything is inlined here but the verbs, so that `top` is right for each of them. */
+static __attribute__((flatten)) void *live(void *unused)
 {
 	struct ibv_context *context = open_first_device();
 	struct ibv_pd *pd = ibv_alloc_pd(context);
@@ -35,6 +45,7 @@ static void *live(void *unused)
 	};
 	struct ibv_qp *one, *two;
 
+	top = frame_of_callee();
 	CHECK(pd && sent && received && memory != MAP_FAILED && mr);
 	one = ibv_create_qp(pd, &init);
 	init.send_cq = init.recv_cq = received;
@@ -71,13 +82,22 @@ static void *live(void *unused)
 
 int main(void)
 {
-	size_t smallest = PTHREAD_STACK_MIN, size = STACK_BYTES + OWN_BYTES;
 	pthread_attr_t attributes;
 	pthread_t thread;
+	size_t untouched = 0;
+	long used;
 
+	stack = mmap(NULL, ALL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+	CHECK(stack != MAP_FAILED);
+	memset(stack, UNTOUCHED, ALL_BYTES);
 	CHECK(pthread_attr_init(&attributes) == 0);
-	CHECK(pthread_attr_setstacksize(&attributes, size > smallest ? size : smallest) == 0);
+	CHECK(pthread_attr_setstack(&attributes, stack, ALL_BYTES) == 0);
 	CHECK(pthread_create(&thread, &attributes, live, NULL) == 0);
 	CHECK(pthread_join(thread, NULL) == 0);
+	while (stack[untouched] == UNTOUCHED)
+		untouched++;
+	used = top - (stack + untouched);
+	fprintf(stderr, "the verbs took %ld bytes of the stack\n", used);
+	CHECK(used > 0 && used <= STACK_BYTES);
 	return 0;
 }
