@@ -1,4 +1,4 @@
-//! Threads with little stack: `tests/stack/main.c`.
+//! How much of a stack the verbs take: `tests/stack/main.c` measures it.
 //!
 //! Here and not beside the other C programs of the verbs, since a library that was not optimised needs more.
 

@@ -1,4 +1,7 @@
-/* A thread with little stack, as coroutines and programs with thousands of threads have it, uses every verb of the data path. */
+/*
+ * What the verbs of the data path take of their caller's stack, as coroutines and programs with thousands of threads have little: a thread uses each verb, and
+ * the program looks how far down its stack something was written.
+ */
 #include "connect.h"
 
 #include <pthread.h>

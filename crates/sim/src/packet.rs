@@ -5,7 +5,6 @@ use crate::process::ProcessId;
 use pagewire_fabric::{ReceivedDatagram, Route};
 use pagewire_wire::packet::{ICRC_LEN, seal};
 use pagewire_wire::{Icrc, Opcode, PacketHeader, Transport};
-use std::net::IpAddr;
 
 /// A datagram under way. The ICRC of a sound one is left out, since it would be right; one that is damaged has it, and the
 /// receiver looks at it.
@@ -30,11 +29,6 @@ impl SimDatagram {
     /// The block of the queue pair number that it is for (bytes 5 to 7 of the BTH).
     pub fn block(&self) -> Option<u32> {
         self.bytes.get(5..7).map(|high| u32::from(high[0]) << 8 | u32::from(high[1]))
-    }
-
-    /// Where it goes: a host, or a multicast group.
-    pub fn destination(&self) -> IpAddr {
-        self.route.destination
     }
 
     /// Turns a bit round.

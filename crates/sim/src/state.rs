@@ -325,7 +325,7 @@ impl SharedWorld {
             return state.send_by_stream(now, from, stream, route, bytes);
         }
         if route.destination.is_multicast() {
-            return state.send_to_group(now, from, &SimDatagram::new(route, bytes));
+            return state.send_to_group(now, from, route, &bytes);
         }
         let Some(host) = state.host_of.get(&route.destination).copied() else {
             state.network.counters.unknown += 1;
@@ -333,14 +333,7 @@ impl SharedWorld {
         };
         let WorldState { random, network, .. } = &mut *state;
         let [first, second] = network.send(random, now, from.host, host, bytes.len());
-        if let Some(notes) = &state.notes {
-            let fate = match (first, second) {
-                (None, _) => "lost".to_owned(),
-                (Some(one), None) => format!("arrives {one}"),
-                (Some(one), Some(other)) => format!("arrives {one} and {other}"),
-            };
-            packet::note(notes, now, from.id, &bytes, &fate);
-        }
+        state.note(now, from, &bytes, [first, second]);
         let datagram = SimDatagram::new(route, bytes);
         if let Some(arrival) = second {
             state.carry(from.host, host, arrival, datagram.clone());
@@ -431,16 +424,28 @@ impl WorldState {
         }
     }
 
+    /// Writes down a packet and what becomes of it, if anybody wants to know.
+    fn note(&self, now: u64, from: &VirtualProcess, bytes: &[u8], arrivals: [Option<PacketArrival>; 2]) {
+        let Some(notes) = &self.notes else { return };
+        let fate = match arrivals {
+            [None, _] => "lost".to_owned(),
+            [Some(one), None] => format!("arrives {one}"),
+            [Some(one), Some(other)] => format!("arrives {one} and {other}"),
+        };
+        packet::note(notes, now, from.id, bytes, &fate);
+    }
+
     /// Brings a packet to each process that has joined its group, the sender's, too. Each copy has a fate of its own.
-    fn send_to_group(&mut self, now: u64, from: &VirtualProcess, datagram: &SimDatagram) {
-        let group = datagram.destination();
+    fn send_to_group(&mut self, now: u64, from: &VirtualProcess, route: &Route, bytes: &[u8]) {
+        let group = route.destination;
         let of_group = (group, ProcessId(0))..=(group, ProcessId(usize::MAX));
         let members: Vec<ProcessId> = self.groups.range(of_group).map(|((_, member), _)| *member).collect();
         for to in members {
             let host = self.members[to.0].process.host;
-            let arrivals = self.network.send(&mut self.random, now, from.host, host, datagram.length());
+            let arrivals = self.network.send(&mut self.random, now, from.host, host, bytes.len());
+            self.note(now, from, bytes, arrivals);
             for arrival in arrivals.into_iter().flatten() {
-                let mut datagram = datagram.clone();
+                let mut datagram = SimDatagram::new(route, bytes.to_vec());
                 if arrival.corrupted {
                     datagram.corrupt(&mut self.random);
                 }

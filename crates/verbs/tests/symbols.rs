@@ -27,6 +27,9 @@ fn programs() -> BTreeMap<String, BTreeMap<String, usize>> {
     let mut programs = BTreeMap::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "c") {
+            continue;
+        }
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let mut words: BTreeMap<String, usize> = BTreeMap::new();
         let text = std::fs::read_to_string(&path).unwrap();

@@ -9,7 +9,7 @@ use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::memory_window::MemoryWindow;
 use pagewire_nic::{AddressHandle, CompletionOpcode, FlushRequest, MemoryRegion, QueuePair};
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 /// What a send request is.
@@ -121,7 +121,7 @@ pub struct ConnectionEnd<F: Fabric> {
     /// How to reach the other end (UD).
     pub address: Option<Arc<AddressHandle<F>>>,
     /// The multicast group by which messages come to this end (UD).
-    pub group: Option<IpAddr>,
+    pub group: Option<Ipv4Addr>,
     pub incarnation: u64,
 }
 

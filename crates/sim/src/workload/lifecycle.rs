@@ -10,7 +10,7 @@ use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::{AddressVector, QpCapabilities, QpState, QueuePairChange, QueuePairType};
 use pagewire_nic::{Error, QueuePairInit, Rights, XrcOpener};
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 
 /// Nanoseconds in which a queue pair in ERR must have flushed.
 const FLUSH_TIME: u64 = 1_000_000_000;
@@ -33,7 +33,7 @@ pub(super) fn create_end<F: Fabric>(
 ) -> Result<ConnectionEnd<F>, Error> {
     let mut vector = address_of(&parties[peer]);
     if let Some(group) = groups.peer {
-        vector.destination_gid = gid_of(group);
+        vector.destination_gid = group.to_ipv6_mapped().octets();
     }
     let owner = &mut parties[party];
     let common = random.u32(0..4) == 0;
@@ -60,7 +60,7 @@ pub(super) fn create_end<F: Fabric>(
     // Events name it by this.
     queue_pair.set_cookie(u64::from(queue_pair.number()));
     if let Some(group) = groups.own {
-        queue_pair.attach_group(gid_of(group))?;
+        queue_pair.attach_group(group.to_ipv6_mapped().octets())?;
     }
     Ok(ConnectionEnd {
         party,
@@ -86,23 +86,15 @@ pub(super) fn create_end<F: Fabric>(
 impl<F: Fabric> ConnectionEnd<F> {
     /// Its queue pair leaves the group that it is in, if it is in one: else it cannot be destroyed.
     pub(super) fn leave_group(&self) -> Result<(), Error> {
-        self.group.map_or(Ok(()), |group| self.queue_pair.detach_group(gid_of(group)))
+        self.group.map_or(Ok(()), |group| self.queue_pair.detach_group(group.to_ipv6_mapped().octets()))
     }
 }
 
 /// The multicast groups by which messages come to an end and to the other one.
 #[derive(Clone, Copy, Default)]
 pub(super) struct EndGroups {
-    pub own: Option<IpAddr>,
-    pub peer: Option<IpAddr>,
-}
-
-/// As [`GidEntry`](pagewire_nic::GidEntry) has the address of a host.
-fn gid_of(group: IpAddr) -> [u8; 16] {
-    match group {
-        IpAddr::V4(group) => group.to_ipv6_mapped().octets(),
-        IpAddr::V6(group) => group.octets(),
-    }
+    pub own: Option<Ipv4Addr>,
+    pub peer: Option<Ipv4Addr>,
 }
 
 pub(super) fn address_of<F: Fabric>(party: &Party<F>) -> AddressVector {
@@ -153,13 +145,13 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     }
 
     /// Multicast groups for the two ends of every second connection by UD, in the place of their addresses.
-    fn draw_groups(&mut self, kind: QueuePairType) -> [Option<IpAddr>; 2] {
+    fn draw_groups(&mut self, kind: QueuePairType) -> [Option<Ipv4Addr>; 2] {
         if kind != QueuePairType::Ud || !self.plan.groups || self.random.bool() {
             return [None; 2];
         }
         // 239.0.0.1 and those that follow.
         let first = 0xEF00_0001 + 2 * self.connections.len() as u32;
-        [first, first + 1].map(|group| Some(Ipv4Addr::from_bits(group).into()))
+        [first, first + 1].map(|group| Some(Ipv4Addr::from_bits(group)))
     }
 
     /// As [`ConnectionEnd::leave_group`], which fails for dead parties only.

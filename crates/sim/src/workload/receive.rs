@@ -207,7 +207,8 @@ impl<F: Fabric, S: WorkloadStage<F>> Workload<F, S> {
     /// where the datagram came from and went to.
     fn names(&self, bytes: &[u8], from: usize, to: &ConnectionEnd<F>, version: RoutingHeader) -> bool {
         let address_of = |party: usize| self.parties[party].context.device().gids[0].address;
-        let (source, destination) = (address_of(from), to.group.unwrap_or(address_of(to.party)));
+        let (source, destination) =
+            (address_of(from), to.group.map_or_else(|| address_of(to.party), IpAddr::from));
         match grh::parse(bytes) {
             Ok(NetworkHeader::Ipv4(header)) => {
                 version == RoutingHeader::Ipv4
